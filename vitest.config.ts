@@ -70,7 +70,7 @@ export default defineConfig({
         test: {
           name: "unit",
           include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
-          setupFiles: ["packages/testing/src/kit/fixed_seed.ts"],
+          setupFiles: ["packages/test-support/src/kit/fixed_seed.ts"],
           exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka,convex}.test.ts"],
           // Unit tests leave nothing behind, and most of their time would go into loading the same modules again.
           isolate: false,
@@ -81,7 +81,7 @@ export default defineConfig({
         test: {
           name: "postgres",
           include: [besideCode("pg"), "e2e/stories/*.test.ts", "e2e/*/property_*.test.ts"],
-          globalSetup: ["packages/testing/src/services/postgres_only.ts"],
+          globalSetup: ["packages/test-support/src/services/postgres_only.ts"],
         },
       },
       {
@@ -95,7 +95,7 @@ export default defineConfig({
             "e2e/{sync,client}/property_*",
             PG_DUMP,
           ],
-          globalSetup: ["packages/testing/src/services/services.ts"],
+          globalSetup: ["packages/test-support/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,
           server,
@@ -106,7 +106,7 @@ export default defineConfig({
         test: {
           name: "stock",
           include: onStockPostgres,
-          globalSetup: ["packages/testing/src/services/stock_postgres.ts"],
+          globalSetup: ["packages/test-support/src/services/stock_postgres.ts"],
           testTimeout: 90_000,
         },
       },
@@ -115,7 +115,7 @@ export default defineConfig({
         test: {
           name: "chaos",
           include: ["e2e/chaos/*.test.ts"],
-          globalSetup: ["packages/testing/src/services/services.ts"],
+          globalSetup: ["packages/test-support/src/services/services.ts"],
           testTimeout: 600_000,
           hookTimeout: 300_000,
           server,

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
-import { withFileLock } from "../packages/testing/src/processes/file_lock.ts";
+import { withFileLock } from "../packages/test-support/src/processes/file_lock.ts";
 import { type Finished, must, ROOT, run } from "./run.ts";
 
 /** The folders with a lock of their own, for commands that few people run. The root install stays small without them. */

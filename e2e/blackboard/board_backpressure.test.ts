@@ -1,7 +1,7 @@
 import { agent, type Khala } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { ADA, boardServers, Held, listed, publish } from "@khala/testing/servers/board_servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { ADA, boardServers, Held, listed, publish } from "@khala/test-support/servers/board_servers";
 import { expect, test } from "vitest";
 
 /** A publisher does not wait longer for the lag to be known. */

@@ -5,11 +5,11 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ArtifactJson, ArtifactListJson, DeadLetterJson } from "@khala/contracts/blackboard/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import app from "@khala/testing/programs/board_app";
-import { type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import app from "@khala/test-support/programs/board_app";
+import { type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { replayAllDeadLetters } from "../../packages/cli/src/commands/dlq.ts";
 import { ROOT } from "../../scripts/run.ts";
@@ -255,7 +255,7 @@ describe("without the right", () => {
 });
 
 describe("khala worker", () => {
-  const file = join(ROOT, "packages/testing/src/programs/board_app.ts");
+  const file = join(ROOT, "packages/test-support/src/programs/board_app.ts");
 
   test("does the work of an app whose servers do none, and stops in order", async () => {
     await using own = await testDatabase();

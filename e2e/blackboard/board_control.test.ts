@@ -1,7 +1,7 @@
 import { agent, FatalError, type Khala } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { BACKENDS } from "@khala/testing/servers/backends";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { BACKENDS } from "@khala/test-support/servers/backends";
 import {
   ADA,
   arrived,
@@ -12,7 +12,7 @@ import {
   listed,
   publish,
   stands,
-} from "@khala/testing/servers/board_servers";
+} from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 /** Fails for good unless the payload, or the world by now, is sound. */

@@ -11,10 +11,10 @@ import type {
   ReplayResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import { agent, FatalError } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { type Answer, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { type Answer, type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 

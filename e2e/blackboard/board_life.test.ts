@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { type Artifact, agent, FatalError } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { BACKENDS } from "@khala/testing/servers/backends";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { BACKENDS } from "@khala/test-support/servers/backends";
 import {
   ADA,
   arrived,
@@ -14,7 +14,7 @@ import {
   listed,
   publish,
   stands,
-} from "@khala/testing/servers/board_servers";
+} from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { Caller } from "../../packages/server/src/blackboard/plane.ts";

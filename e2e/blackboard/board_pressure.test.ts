@@ -1,7 +1,7 @@
 import { agent, type Khala } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { BACKENDS } from "@khala/testing/servers/backends";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { BACKENDS } from "@khala/test-support/servers/backends";
 import {
   ADA,
   arrived,
@@ -11,7 +11,7 @@ import {
   listed,
   publish,
   stands,
-} from "@khala/testing/servers/board_servers";
+} from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 const stateOf = async ({ blackboard }: Khala, name: string) =>

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { agent } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { ADA, boardServers } from "@khala/testing/servers/board_servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { ADA, boardServers } from "@khala/test-support/servers/board_servers";
 import { expect, test } from "vitest";
 
 const operator = testViewer({ subject: "olga", scopes: ["ops"] });

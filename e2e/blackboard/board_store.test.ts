@@ -1,9 +1,9 @@
 import { agent, blackboardStore } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { startBoard } from "@khala/testing/servers/board_server";
-import { ADA, EVE } from "@khala/testing/servers/board_servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { startBoard } from "@khala/test-support/servers/board_server";
+import { ADA, EVE } from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {

@@ -1,8 +1,8 @@
 import { agent, type Caller } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { BACKENDS } from "@khala/testing/servers/backends";
-import { ADA, boardServers, EVE, personOf, stands } from "@khala/testing/servers/board_servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { BACKENDS } from "@khala/test-support/servers/backends";
+import { ADA, boardServers, EVE, personOf, stands } from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {

@@ -3,10 +3,10 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { json } from "node:stream/consumers";
 import { agent, FatalError, type Khala } from "@khala/server";
-import type { SyncFrame } from "@khala/testing/clients/clients";
-import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
-import { eventually } from "@khala/testing/kit/eventually";
-import { BACKENDS } from "@khala/testing/servers/backends";
+import type { SyncFrame } from "@khala/test-support/clients/clients";
+import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/test-support/clients/phoenix";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { BACKENDS } from "@khala/test-support/servers/backends";
 import {
   ADA,
   arrived,
@@ -15,7 +15,7 @@ import {
   listed,
   publish,
   stands,
-} from "@khala/testing/servers/board_servers";
+} from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 type Value = { stringValue?: string; intValue?: number | string };

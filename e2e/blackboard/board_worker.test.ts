@@ -10,11 +10,11 @@ import type {
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
 import { agent } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 

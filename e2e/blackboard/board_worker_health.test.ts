@@ -4,18 +4,18 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { agent, createBoardWorker, defineApp, readConfig } from "@khala/server";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startKhala } from "@khala/testing/processes/processes";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import app from "@khala/testing/programs/board_app";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { startBoard } from "@khala/testing/servers/board_server";
-import { ADA } from "@khala/testing/servers/board_servers";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startKhala } from "@khala/test-support/processes/processes";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import app from "@khala/test-support/programs/board_app";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { startBoard } from "@khala/test-support/servers/board_server";
+import { ADA } from "@khala/test-support/servers/board_servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
-const FILE = join(ROOT, "packages/testing/src/programs/board_app.ts");
+const FILE = join(ROOT, "packages/test-support/src/programs/board_app.ts");
 const WATCHED = { KHALA_WORKER_PORT: "0" };
 /** Where Node tells of every server that begins to listen. */
 const LISTEN = "tracing:net.server.listen:asyncStart";

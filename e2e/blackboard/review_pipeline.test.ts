@@ -5,10 +5,10 @@ import type {
   ArtifactListJson,
   CorrelationStateJson,
 } from "@khala/contracts/blackboard/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import app from "../../examples/review_pipeline/app.ts";
 

@@ -1,7 +1,7 @@
 import type { Artifact } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { until } from "@khala/testing/kit/until";
-import { noteOf } from "@khala/testing/steps/board_world_rules";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { until } from "@khala/test-support/kit/until";
+import { noteOf } from "@khala/test-support/steps/board_world_rules";
 import { describe, expect, test, vi } from "vitest";
 import { BoardChaos } from "./support/board_world_chaos.ts";
 

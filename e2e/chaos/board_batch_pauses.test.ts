@@ -1,8 +1,8 @@
 import { type AgentTask, agent, type Khala } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { BACKENDS } from "@khala/testing/servers/backends";
-import { ADA, arrived, boardServers, idle, publish, stands } from "@khala/testing/servers/board_servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { BACKENDS } from "@khala/test-support/servers/backends";
+import { ADA, arrived, boardServers, idle, publish, stands } from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 const HOUR = 3_600_000;

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { Artifact } from "@khala/server";
-import { kafkaHere, ownKafka, startKafka, startKafkaCluster } from "@khala/testing/kafka/kafka";
-import { eventually } from "@khala/testing/kit/eventually";
-import { until } from "@khala/testing/kit/until";
-import { expectOnce, readBoard } from "@khala/testing/steps/board_records";
+import { kafkaHere, ownKafka, startKafka, startKafkaCluster } from "@khala/test-support/kafka/kafka";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { until } from "@khala/test-support/kit/until";
+import { expectOnce, readBoard } from "@khala/test-support/steps/board_records";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { BoardChaos } from "./support/board_world_chaos.ts";
 

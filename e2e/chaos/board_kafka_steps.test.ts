@@ -1,8 +1,12 @@
-import { kafkaHere, ownKafka } from "@khala/testing/kafka/kafka";
-import { errorIn, type KafkaRequest } from "@khala/testing/kafka/wire";
-import { until } from "@khala/testing/kit/until";
-import type { Trap } from "@khala/testing/processes/step_proxy";
-import { StepStage, startWatchedBroker, type WatchedBroker } from "@khala/testing/steps/board_step_stage";
+import { kafkaHere, ownKafka } from "@khala/test-support/kafka/kafka";
+import { errorIn, type KafkaRequest } from "@khala/test-support/kafka/wire";
+import { until } from "@khala/test-support/kit/until";
+import type { Trap } from "@khala/test-support/processes/step_proxy";
+import {
+  StepStage,
+  startWatchedBroker,
+  type WatchedBroker,
+} from "@khala/test-support/steps/board_step_stage";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 // Each waits for brokers to notice that a process is gone, some of them many times: they run at once.

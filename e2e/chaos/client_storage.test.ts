@@ -6,11 +6,11 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { DatabaseSync } from "node:sqlite";
 import { asyncStorage, type Storage, sqlite } from "@khala/client/storage";
-import { bundleForBrowser } from "@khala/testing/browser/bundle";
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { startChromiumProcess } from "@khala/testing/browser/chromium_process";
-import { eventually } from "@khala/testing/kit/eventually";
-import { programFile } from "@khala/testing/processes/programs";
+import { bundleForBrowser } from "@khala/test-support/browser/bundle";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { startChromiumProcess } from "@khala/test-support/browser/chromium_process";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { programFile } from "@khala/test-support/processes/programs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FileAsyncStorage } from "../../packages/client/src/storage/test_support.ts";
 

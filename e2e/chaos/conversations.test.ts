@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { eventually } from "@khala/testing/kit/eventually";
-import { redisHere } from "@khala/testing/redis/redis";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { redisHere } from "@khala/test-support/redis/redis";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ConversationChaos, SHORT_LEASE } from "./support/conversation_chaos.ts";
 

@@ -1,9 +1,9 @@
 import { readdir, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
-import { eventually } from "@khala/testing/kit/eventually";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { redisHere } from "@khala/testing/redis/redis";
-import type { GatewayProcess } from "@khala/testing/servers/gateways";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { redisHere } from "@khala/test-support/redis/redis";
+import type { GatewayProcess } from "@khala/test-support/servers/gateways";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ConversationChaos, SHORT_LEASE } from "./support/conversation_chaos.ts";
 import type { Device } from "./support/conversation_chaos_device.ts";

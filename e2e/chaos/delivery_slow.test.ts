@@ -1,8 +1,8 @@
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { applyUpdates, listAll, watermarkOf } from "@khala/testing/clients/lists";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { applyUpdates, listAll, watermarkOf } from "@khala/test-support/clients/lists";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { CLOSE_GRACE_MS } from "../../packages/server/src/gateway/sockets/connection.ts";
 

@@ -2,8 +2,8 @@ import { execFileSync } from "node:child_process";
 import { closeSync, mkdtempSync, openSync, rmdirSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { eventually } from "@khala/testing/kit/eventually";
-import { PostgresServer } from "@khala/testing/postgres/server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { PostgresServer } from "@khala/test-support/postgres/server";
 import { onTestFinished, test } from "vitest";
 import { Chaos } from "./support/chaos.ts";
 

@@ -1,5 +1,5 @@
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Chaos } from "./support/chaos.ts";
 

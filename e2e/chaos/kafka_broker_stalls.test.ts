@@ -1,9 +1,15 @@
-import { Heard, makeTestArtifact, range, routeByTags, rules } from "@khala/testing/conformance/board/support";
-import { start, Worker } from "@khala/testing/conformance/board/worker";
-import { ownKafka, startKafkaCluster } from "@khala/testing/kafka/kafka";
-import type { KafkaCluster, KafkaServer } from "@khala/testing/kafka/server";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
+import {
+  Heard,
+  makeTestArtifact,
+  range,
+  routeByTags,
+  rules,
+} from "@khala/test-support/conformance/board/support";
+import { start, Worker } from "@khala/test-support/conformance/board/worker";
+import { ownKafka, startKafkaCluster } from "@khala/test-support/kafka/kafka";
+import type { KafkaCluster, KafkaServer } from "@khala/test-support/kafka/server";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openPlainAdmin } from "../../packages/kafka/src/client/plain_admin.ts";
 import { openBoard } from "../../packages/kafka/src/open_board.ts";

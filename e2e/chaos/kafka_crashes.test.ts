@@ -7,11 +7,11 @@ import {
   range,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { type KafkaBoard, kafkaBoard } from "@khala/testing/kafka/kafka_board";
-import { type Program, startProgram } from "@khala/testing/processes/programs";
+} from "@khala/test-support/conformance/board/support";
+import { done, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { type KafkaBoard, kafkaBoard } from "@khala/test-support/kafka/kafka_board";
+import { type Program, startProgram } from "@khala/test-support/processes/programs";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { KafkaBoardSettings } from "../../packages/kafka/src/settings.ts";
 import type { Board } from "../../packages/server/src/blackboard/board.ts";

@@ -1,8 +1,8 @@
 import { agent } from "@khala/server";
-import { ownKafka, startKafka } from "@khala/testing/kafka/kafka";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { ownKafka, startKafka } from "@khala/test-support/kafka/kafka";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { describe, expect, test } from "vitest";
 
 interface Readiness {

@@ -1,11 +1,17 @@
-import { Heard, makeTestArtifact, range, routeByTags, rules } from "@khala/testing/conformance/board/support";
-import { start, Worker } from "@khala/testing/conformance/board/worker";
-import { ownKafka } from "@khala/testing/kafka/kafka";
-import { newTopic } from "@khala/testing/kafka/topics";
-import { kafkaWireWithoutBrokers } from "@khala/testing/kafka/wire";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { startWatchedBroker, type WatchedBroker } from "@khala/testing/steps/board_step_stage";
+import {
+  Heard,
+  makeTestArtifact,
+  range,
+  routeByTags,
+  rules,
+} from "@khala/test-support/conformance/board/support";
+import { start, Worker } from "@khala/test-support/conformance/board/worker";
+import { ownKafka } from "@khala/test-support/kafka/kafka";
+import { newTopic } from "@khala/test-support/kafka/topics";
+import { kafkaWireWithoutBrokers } from "@khala/test-support/kafka/wire";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { startWatchedBroker, type WatchedBroker } from "@khala/test-support/steps/board_step_stage";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import { type BrokerWatch, openBrokerWatch } from "../../packages/kafka/src/client/broker_watch.ts";
 import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";

@@ -1,8 +1,8 @@
 import { connect } from "node:net";
-import { ownKafka, startKafka, startKafkaCluster } from "@khala/testing/kafka/kafka";
-import { newTopic, readTopic, values } from "@khala/testing/kafka/topics";
-import { eventually } from "@khala/testing/kit/eventually";
-import { startProgram } from "@khala/testing/processes/programs";
+import { ownKafka, startKafka, startKafkaCluster } from "@khala/test-support/kafka/kafka";
+import { newTopic, readTopic, values } from "@khala/test-support/kafka/topics";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { startProgram } from "@khala/test-support/processes/programs";
 import { describe, expect, test } from "vitest";
 import { type KafkaClient, openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 

@@ -2,15 +2,15 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { join } from "node:path";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import app from "@khala/testing/programs/board_app";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { startBoard } from "@khala/testing/servers/board_server";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import app from "@khala/test-support/programs/board_app";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { startBoard } from "@khala/test-support/servers/board_server";
 import { expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
-const file = join(ROOT, "packages/testing/src/programs/board_app.ts");
+const file = join(ROOT, "packages/test-support/src/programs/board_app.ts");
 const command = [
   "--conditions=khala-source",
   join(ROOT, "packages/cli/src/main.ts"),

@@ -1,10 +1,10 @@
 import { canonicalJson } from "@khala/contracts";
 import { agent, runSummaries, workerSummaries } from "@khala/server";
 import { scripted } from "@khala/server/engines";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/testing/browser/dashboard";
-import { live } from "@khala/testing/browser/demo";
-import { mainThreadTasks } from "@khala/testing/browser/main_thread";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/test-support/browser/dashboard";
+import { live } from "@khala/test-support/browser/demo";
+import { mainThreadTasks } from "@khala/test-support/browser/main_thread";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 

@@ -1,5 +1,5 @@
-import { eventually } from "@khala/testing/kit/eventually";
-import { PostgresServer } from "@khala/testing/postgres/server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { PostgresServer } from "@khala/test-support/postgres/server";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Chaos } from "./support/chaos.ts";
 

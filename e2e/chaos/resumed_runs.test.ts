@@ -2,11 +2,11 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ConversationStateJson, EventJson, LogPageJson } from "@khala/contracts/conversation/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { tokenMint } from "@khala/testing/kit/tokens";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startRedis } from "@khala/testing/redis/redis";
-import { type GatewayProcess, startGateway } from "@khala/testing/servers/gateways";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { tokenMint } from "@khala/test-support/kit/tokens";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startRedis } from "@khala/test-support/redis/redis";
+import { type GatewayProcess, startGateway } from "@khala/test-support/servers/gateways";
 import { expect, test } from "vitest";
 
 const COUNT = 60;

@@ -1,16 +1,16 @@
 import { join } from "node:path";
 import { SCOPES } from "@khala/contracts";
 import type { ConversationStateJson } from "@khala/contracts/conversation/v1";
-import { seeded } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { seeded } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 import { Chaos } from "./support/chaos.ts";
 import { checkOut, newestRelease } from "./support/released_tree.ts";
 import { ANSWER, UpgradeLoad } from "./support/upgrade_load.ts";
 
-const PROGRAM = "packages/testing/src/programs/upgraded.ts";
+const PROGRAM = "packages/test-support/src/programs/upgraded.ts";
 const SEED = 11;
 /** No answer within this time is a failure. */
 const ANSWER_MS = 30_000;

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { startKhala } from "@khala/testing/processes/processes";
+import { startKhala } from "@khala/test-support/processes/processes";
 import pg from "pg";
 import { expect, test, vi } from "vitest";
 import { halfLoad } from "./support/soak_load.ts";

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { createClient, type KhalaClient } from "@khala/client";
 import { agent, FatalError } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { BACKENDS, backendSettings } from "@khala/testing/servers/backends";
-import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
+import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const agents = [

@@ -1,9 +1,9 @@
 import { createSyncClient, type SyncClient, type SyncClientOptions } from "@khala/client/sync";
 import { KhalaError } from "@khala/contracts";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { browserEnvironment } from "../../packages/client/src/browser_environment.ts";
 

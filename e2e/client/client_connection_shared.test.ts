@@ -1,8 +1,8 @@
 import { createClient } from "@khala/client";
 import { KhalaError } from "@khala/contracts";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { browserEnvironment } from "../../packages/client/src/browser_environment.ts";
 import type { LocksLike } from "../../packages/client/src/environment.ts";

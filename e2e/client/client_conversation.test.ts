@@ -1,9 +1,9 @@
 import { createClient, type KhalaClient } from "@khala/client";
-import { Changes, until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy, type TcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { newConv } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { Changes, until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy, type TcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { newConv } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -1,11 +1,11 @@
-import { bundleForBrowser } from "@khala/testing/browser/bundle";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { startWebApp, type WebApp } from "@khala/testing/browser/web_app";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { programFile } from "@khala/testing/processes/programs";
-import { newConv } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { bundleForBrowser } from "@khala/test-support/browser/bundle";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { startWebApp, type WebApp } from "@khala/test-support/browser/web_app";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { programFile } from "@khala/test-support/processes/programs";
+import { newConv } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 

@@ -1,10 +1,10 @@
-import { bundleForBrowser } from "@khala/testing/browser/bundle";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { startWebApp, type WebApp } from "@khala/testing/browser/web_app";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { programFile } from "@khala/testing/processes/programs";
-import { startServer } from "@khala/testing/servers/servers";
+import { bundleForBrowser } from "@khala/test-support/browser/bundle";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { startWebApp, type WebApp } from "@khala/test-support/browser/web_app";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { programFile } from "@khala/test-support/processes/programs";
+import { startServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 interface Screen {

@@ -1,11 +1,11 @@
 import { createClient, type KhalaClient } from "@khala/client";
 import { hooksOf, KhalaProvider, useConnection, useConversation } from "@khala/client/react";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { newConv } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { newConv } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { parseHTML } from "linkedom";
 import { createElement, type ReactNode, StrictMode } from "react";
 import { createRoot } from "react-dom/client";

@@ -1,12 +1,12 @@
 import { storageConformance } from "@khala/client/storage";
-import { bundleForBrowser } from "@khala/testing/browser/bundle";
+import { bundleForBrowser } from "@khala/test-support/browser/bundle";
 import {
   chromiumHere,
   startChromium,
   type TestBrowser,
   type TestContext,
-} from "@khala/testing/browser/chromium";
-import { programFile } from "@khala/testing/processes/programs";
+} from "@khala/test-support/browser/chromium";
+import { programFile } from "@khala/test-support/processes/programs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 const ORIGIN = "http://localhost/";

@@ -1,10 +1,10 @@
 import { createSyncClient, type SyncClient, type SyncClientOptions } from "@khala/client/sync";
 import { KhalaError } from "@khala/contracts";
 import { runSummaries } from "@khala/server";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { RUNS, startServer, type TestServer, WORKERS } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { RUNS, startServer, type TestServer, WORKERS } from "@khala/test-support/servers/servers";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { memory } from "../../packages/client/src/storage/memory.ts";
 import { trimTopic } from "../../packages/server/src/sync/rebuild/retention.ts";

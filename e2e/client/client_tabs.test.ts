@@ -1,16 +1,16 @@
-import { bundleForBrowser } from "@khala/testing/browser/bundle";
+import { bundleForBrowser } from "@khala/test-support/browser/bundle";
 import {
   chromiumHere,
   startChromium,
   type TestBrowser,
   type TestContext,
-} from "@khala/testing/browser/chromium";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { programFile } from "@khala/testing/processes/programs";
-import { newConv } from "@khala/testing/servers/ai_chat";
-import { startConversations } from "@khala/testing/servers/conversations";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+} from "@khala/test-support/browser/chromium";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { programFile } from "@khala/test-support/processes/programs";
+import { newConv } from "@khala/test-support/servers/ai_chat";
+import { startConversations } from "@khala/test-support/servers/conversations";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { EVERYTHING, newConv, onStage } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { EVERYTHING, newConv, onStage } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ensureInstalled } from "../../scripts/install.ts";
 import { importPeer } from "../peers/import_peer.ts";

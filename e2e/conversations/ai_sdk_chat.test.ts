@@ -1,5 +1,5 @@
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import {
   EVERYTHING,
   newConv,
@@ -9,8 +9,8 @@ import {
   settled,
   TRANSPORTS,
   textOf,
-} from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+} from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { newConv, onStage, openChat, says } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { newConv, onStage, openChat, says } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 const clock = new JumpClock();

@@ -1,14 +1,14 @@
-import { RawClient, until } from "@khala/testing/clients/clients";
+import { RawClient, until } from "@khala/test-support/clients/clients";
 import {
   answerOf,
   openPhoenix,
   PHOENIX_CLIENTS,
   type PhoenixChannel,
   type PhoenixClient,
-} from "@khala/testing/clients/phoenix";
-import { type TimelineJson, TimelineView } from "@khala/testing/clients/timeline_view";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+} from "@khala/test-support/clients/phoenix";
+import { type TimelineJson, TimelineView } from "@khala/test-support/clients/timeline_view";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

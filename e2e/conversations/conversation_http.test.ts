@@ -1,6 +1,6 @@
-import { until } from "@khala/testing/clients/clients";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { until } from "@khala/test-support/clients/clients";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -1,8 +1,8 @@
-import { until } from "@khala/testing/clients/clients";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startConversations } from "@khala/testing/servers/conversations";
+import { until } from "@khala/test-support/clients/clients";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startConversations } from "@khala/test-support/servers/conversations";
 import { expect, test } from "vitest";
 import type {
   StartPosition,

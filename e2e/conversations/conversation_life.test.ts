@@ -1,8 +1,8 @@
 import { topicForConv } from "@khala/contracts";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { CLOSE_GRACE_MS } from "../../packages/server/src/gateway/sockets/connection.ts";
 

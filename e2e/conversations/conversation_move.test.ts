@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { TimelineSocket } from "@khala/testing/clients/timeline_socket";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import { startKhala } from "@khala/testing/processes/processes";
-import { redisHere, startRedis } from "@khala/testing/redis/redis";
+import { TimelineSocket } from "@khala/test-support/clients/timeline_socket";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import { startKhala } from "@khala/test-support/processes/processes";
+import { redisHere, startRedis } from "@khala/test-support/redis/redis";
 import { describe, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 

@@ -1,9 +1,9 @@
 import { CONV_ID, phoenix, topicForConv } from "@khala/contracts";
-import { Refused } from "@khala/testing/clients/clients";
-import { TimelineSocket } from "@khala/testing/clients/timeline_socket";
-import { seqOf } from "@khala/testing/clients/timeline_view";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { Refused } from "@khala/test-support/clients/clients";
+import { TimelineSocket } from "@khala/test-support/clients/timeline_socket";
+import { seqOf } from "@khala/test-support/clients/timeline_view";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

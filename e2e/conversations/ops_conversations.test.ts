@@ -2,8 +2,8 @@ import type { ConversationListJson, LogPageJson } from "@khala/contracts/convers
 import type { OrgConversationListJson } from "@khala/contracts/ops/v1";
 import { createKhala, type Khala, readConfig } from "@khala/server";
 import { scripted } from "@khala/server/engines";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WebSocket } from "ws";
 

@@ -1,8 +1,13 @@
-import { everything, Follower } from "@khala/testing/conformance/log/support";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type RedisCluster, redisHere, startRedisCluster, startRedisNode } from "@khala/testing/redis/redis";
-import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
-import type { RedisServer } from "@khala/testing/redis/server";
+import { everything, Follower } from "@khala/test-support/conformance/log/support";
+import { eventually } from "@khala/test-support/kit/eventually";
+import {
+  type RedisCluster,
+  redisHere,
+  startRedisCluster,
+  startRedisNode,
+} from "@khala/test-support/redis/redis";
+import { newStream, openTestLog } from "@khala/test-support/redis/redis_log";
+import type { RedisServer } from "@khala/test-support/redis/server";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { slotOf } from "../../packages/server/src/conversations/log/redis/topology.ts";
 

@@ -1,9 +1,9 @@
-import { everything, Follower, START } from "@khala/testing/conformance/log/support";
-import { eventually } from "@khala/testing/kit/eventually";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { redisHere, startRedis } from "@khala/testing/redis/redis";
-import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
-import type { RedisServer } from "@khala/testing/redis/server";
+import { everything, Follower, START } from "@khala/test-support/conformance/log/support";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { redisHere, startRedis } from "@khala/test-support/redis/redis";
+import { newStream, openTestLog } from "@khala/test-support/redis/redis_log";
+import type { RedisServer } from "@khala/test-support/redis/server";
 import { describe, expect, test } from "vitest";
 
 const proxyTo = ({ port }: RedisServer) => startTcpProxy({ host: "127.0.0.1", port });

@@ -1,8 +1,8 @@
-import { Follower, START } from "@khala/testing/conformance/log/support";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { redisHere, startRedis, type TestRedis, testRedis } from "@khala/testing/redis/redis";
-import { groupOf, newStream, openTestLog } from "@khala/testing/redis/redis_log";
+import { Follower, START } from "@khala/test-support/conformance/log/support";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { redisHere, startRedis, type TestRedis, testRedis } from "@khala/test-support/redis/redis";
+import { groupOf, newStream, openTestLog } from "@khala/test-support/redis/redis_log";
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 

@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { PostgresServer } from "@khala/testing/postgres/server";
-import { startConversations } from "@khala/testing/servers/conversations";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { PostgresServer } from "@khala/test-support/postgres/server";
+import { startConversations } from "@khala/test-support/servers/conversations";
 import { expect, test } from "vitest";
 import { openDatabase } from "../../packages/server/src/database/database.ts";
 import { migrate } from "../../packages/server/src/database/migrate.ts";

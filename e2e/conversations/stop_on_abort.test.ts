@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { stopOnAbort } from "@khala/client";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { newConv, onStage, openChat, says, settled } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { newConv, onStage, openChat, says, settled } from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ensureInstalled } from "../../scripts/install.ts";
 import { importPeer } from "../peers/import_peer.ts";

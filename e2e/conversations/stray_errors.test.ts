@@ -1,13 +1,13 @@
 import { join } from "node:path";
 import type { ConversationStateJson } from "@khala/contracts/conversation/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { tokenMint } from "@khala/testing/kit/tokens";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type KhalaProcess, startKhala } from "@khala/testing/processes/processes";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { tokenMint } from "@khala/test-support/kit/tokens";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type KhalaProcess, startKhala } from "@khala/test-support/processes/processes";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ROOT } from "../../scripts/run.ts";
 
-const APP = join(ROOT, "packages/testing/src/programs/stray_app.ts");
+const APP = join(ROOT, "packages/test-support/src/programs/stray_app.ts");
 const tokens = tokenMint();
 let database: TestDatabase;
 let khala: KhalaProcess;

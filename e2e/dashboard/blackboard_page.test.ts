@@ -1,9 +1,9 @@
 import { agent, FatalError } from "@khala/server";
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/testing/browser/dashboard";
-import { eventually } from "@khala/testing/kit/eventually";
-import { personOf } from "@khala/testing/servers/board_servers";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/test-support/browser/dashboard";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { personOf } from "@khala/test-support/servers/board_servers";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 const WITHHELD = "Withheld: it may quote an artifact that you may not read.";

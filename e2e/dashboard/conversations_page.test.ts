@@ -1,6 +1,6 @@
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, startDashboard } from "@khala/testing/browser/dashboard";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 

@@ -3,8 +3,8 @@ import type { ArtifactListJson, CorrelationStateJson } from "@khala/contracts/bl
 import type { ConversationStateJson } from "@khala/contracts/conversation/v1";
 import type { TraceJson, TraceListJson } from "@khala/contracts/ops/v1";
 import { createKhala, type Khala, readConfig } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startActivity } from "../../packages/cli/src/demo/activity.ts";
 import app from "../../packages/cli/src/demo/app.ts";

@@ -1,10 +1,10 @@
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { type Demo, live, overflow, signIn, startDemo, themeOf } from "@khala/testing/browser/demo";
-import { eventually } from "@khala/testing/kit/eventually";
-import { TOPICS, tokenMint } from "@khala/testing/kit/tokens";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startKhala } from "@khala/testing/processes/processes";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { type Demo, live, overflow, signIn, startDemo, themeOf } from "@khala/test-support/browser/demo";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { TOPICS, tokenMint } from "@khala/test-support/kit/tokens";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startKhala } from "@khala/test-support/processes/processes";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000 });

@@ -1,6 +1,6 @@
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { type Demo, live, overflow, startDemo } from "@khala/testing/browser/demo";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { type Demo, live, overflow, startDemo } from "@khala/test-support/browser/demo";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000 });

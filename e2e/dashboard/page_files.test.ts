@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import { createKhala, type Khala, readConfig } from "@khala/server";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 const PAGE = "<!doctype html><title>Khala</title><script type=module src=/assets/main-1.js></script>";

@@ -1,8 +1,8 @@
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { type Demo, live, overflow, startDemo, themeOf } from "@khala/testing/browser/demo";
-import { focused, unseenFocus } from "@khala/testing/browser/focus";
-import { eventually } from "@khala/testing/kit/eventually";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { type Demo, live, overflow, startDemo, themeOf } from "@khala/test-support/browser/demo";
+import { focused, unseenFocus } from "@khala/test-support/browser/focus";
+import { eventually } from "@khala/test-support/kit/eventually";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 

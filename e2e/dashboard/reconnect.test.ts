@@ -1,6 +1,6 @@
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { type Demo, live, startDemo } from "@khala/testing/browser/demo";
-import { happen, say } from "@khala/testing/browser/writes";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { type Demo, live, startDemo } from "@khala/test-support/browser/demo";
+import { happen, say } from "@khala/test-support/browser/writes";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000 });

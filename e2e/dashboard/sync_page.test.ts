@@ -1,9 +1,9 @@
 import { agent } from "@khala/server";
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/testing/browser/dashboard";
-import { eventually } from "@khala/testing/kit/eventually";
-import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/test-support/browser/dashboard";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 

@@ -1,6 +1,6 @@
-import { chromiumHere } from "@khala/testing/browser/chromium";
-import { type Demo, live, startDemo } from "@khala/testing/browser/demo";
-import { eventually } from "@khala/testing/kit/eventually";
+import { chromiumHere } from "@khala/test-support/browser/chromium";
+import { type Demo, live, startDemo } from "@khala/test-support/browser/demo";
+import { eventually } from "@khala/test-support/kit/eventually";
 import type { BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { until } from "../../packages/testing/src/kit/until.ts";
+import { until } from "../../packages/test-support/src/kit/until.ts";
 import type { Finding } from "./http_fuzz.ts";
 import { ORGS, type Tokens } from "./tokens.ts";
 

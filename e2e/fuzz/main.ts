@@ -4,10 +4,10 @@
 import { randomBytes, randomInt } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { kafka } from "../../packages/testing/src/kafka/service.ts";
-import { seeded } from "../../packages/testing/src/kit/context.ts";
-import { redis } from "../../packages/testing/src/redis/service.ts";
-import { startServices } from "../../packages/testing/src/services/services.ts";
+import { kafka } from "../../packages/test-support/src/kafka/service.ts";
+import { seeded } from "../../packages/test-support/src/kit/context.ts";
+import { redis } from "../../packages/test-support/src/redis/service.ts";
+import { startServices } from "../../packages/test-support/src/services/services.ts";
 import { checkGoodWork } from "./good_work.ts";
 import { type Finding, fuzzHttp } from "./http_fuzz.ts";
 import { type FuzzedRecords, fuzzRecords } from "./record_fuzz.ts";

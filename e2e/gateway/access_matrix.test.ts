@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { agent, FatalError } from "@khala/server";
-import { RawClient } from "@khala/testing/clients/clients";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient } from "@khala/test-support/clients/clients";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 /** A person who owns what is asked for, and everybody else. Each has only the scopes that the role needs. */

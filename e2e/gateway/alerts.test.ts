@@ -2,9 +2,9 @@ import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { findPromtool } from "@khala/testing/clients/promtool";
-import { scrapeBusyServer } from "@khala/testing/clients/scrape";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { findPromtool } from "@khala/test-support/clients/promtool";
+import { scrapeBusyServer } from "@khala/test-support/clients/scrape";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ROOT, run } from "../../scripts/run.ts";
 

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";
-import { seeded } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { LONG_POLL_MS, type StreamServer, serveStreams } from "@khala/testing/servers/durable_streams";
+import { seeded } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { LONG_POLL_MS, type StreamServer, serveStreams } from "@khala/test-support/servers/durable_streams";
 import { pino } from "pino";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Audit } from "../../packages/server/src/access/audit.ts";

@@ -1,8 +1,8 @@
 import { KhalaError } from "@khala/contracts";
 import { agent, runs } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/testing/servers/board_server";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { BOARD_SCOPES, type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import WebSocket from "ws";
 

@@ -1,9 +1,9 @@
-import { RawClient, Refused, until } from "@khala/testing/clients/clients";
-import { listAll } from "@khala/testing/clients/lists";
-import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer, WORKERS } from "@khala/testing/servers/servers";
+import { RawClient, Refused, until } from "@khala/test-support/clients/clients";
+import { listAll } from "@khala/test-support/clients/lists";
+import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/test-support/clients/phoenix";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer, WORKERS } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const clock = new JumpClock();

@@ -1,11 +1,11 @@
 import type { TopicListJson } from "@khala/contracts/ops/v1";
 import { defineModel, runSummaries, runs, workerSummaries } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { listPage } from "@khala/testing/clients/lists";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { appendToRun, RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { listPage } from "@khala/test-support/clients/lists";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { appendToRun, RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

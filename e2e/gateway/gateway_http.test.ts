@@ -1,8 +1,8 @@
 import { request as httpRequest } from "node:http";
 import { createConnection } from "node:net";
 import { text } from "node:stream/consumers";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const ISSUER_KEY = "the-key-of-the-issuer";

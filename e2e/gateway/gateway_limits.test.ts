@@ -1,10 +1,10 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { RawClient, Refused, until } from "@khala/testing/clients/clients";
-import { testContext } from "@khala/testing/kit/context";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { NOTIFICATIONS, RUNS, startServer, WORKERS } from "@khala/testing/servers/servers";
+import { RawClient, Refused, until } from "@khala/test-support/clients/clients";
+import { testContext } from "@khala/test-support/kit/context";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { NOTIFICATIONS, RUNS, startServer, WORKERS } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { memoryRevocations } from "../../packages/server/src/gateway/auth/revocations.ts";
 import { gatewayMetrics } from "../../packages/server/src/gateway/metrics.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type Duplex, duplexPair } from "node:stream";
-import { Changes, until } from "@khala/testing/kit/until";
+import { Changes, until } from "@khala/test-support/kit/until";
 import { expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import { Outbox } from "../../packages/server/src/gateway/sockets/outbox.ts";

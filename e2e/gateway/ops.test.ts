@@ -12,11 +12,11 @@ import {
   type TraceListJson,
 } from "@khala/contracts/ops/v1";
 import { agent, describeConfig, FatalError, readConfig } from "@khala/server";
-import { until } from "@khala/testing/clients/clients";
-import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { appendToRun, RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/clients/clients";
+import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/test-support/clients/phoenix";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { appendToRun, RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { settingsOf } from "../../packages/server/src/main/ops.ts";
 

@@ -1,15 +1,15 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { FrameSchema, HeartbeatSchema, SubscribedSchema, SubscribeSchema } from "@khala/contracts/sync/v1";
-import { type SyncFrame, until } from "@khala/testing/clients/clients";
+import { type SyncFrame, until } from "@khala/test-support/clients/clients";
 import {
   answerOf,
   openPhoenix,
   PHOENIX_CLIENTS,
   type PhoenixChannel,
   type PhoenixClient,
-} from "@khala/testing/clients/phoenix";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+} from "@khala/test-support/clients/phoenix";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

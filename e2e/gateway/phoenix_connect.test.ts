@@ -1,7 +1,7 @@
-import { RawClient, Refused, until } from "@khala/testing/clients/clients";
-import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/testing/clients/phoenix";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient, Refused, until } from "@khala/test-support/clients/clients";
+import { answerOf, openPhoenix, PHOENIX_CLIENTS } from "@khala/test-support/clients/phoenix";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -1,10 +1,10 @@
 import type { AgentListJson, LagResponseJson } from "@khala/contracts/blackboard/v1";
 import type { QuotaListJson, QuotaUseJson } from "@khala/contracts/ops/v1";
 import { agent, readConfig } from "@khala/server";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { openStoredBytes } from "../../packages/server/src/database/stored_bytes.ts";
 import { storedBytesOptions } from "../../packages/server/src/main/settings.ts";

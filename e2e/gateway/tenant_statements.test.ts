@@ -1,15 +1,15 @@
 import { defineModel } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
+import { RawClient, until } from "@khala/test-support/clients/clients";
 import {
   functionBodies,
   StatementRecorder,
   type SystemStatement,
   tenantTables,
   unboundUses,
-} from "@khala/testing/postgres/tenant_statements";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
-import { appendToRun, RUNS, startServer } from "@khala/testing/servers/servers";
+} from "@khala/test-support/postgres/tenant_statements";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
+import { appendToRun, RUNS, startServer } from "@khala/test-support/servers/servers";
 import { expect, test, vi } from "vitest";
 import { defineApp } from "../../packages/server/src/app.ts";
 import type * as DatabaseModule from "../../packages/server/src/database/database.ts";

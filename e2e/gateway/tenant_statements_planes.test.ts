@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { agent, createKhala, FatalError, readConfig } from "@khala/server";
 import { scripted } from "@khala/server/engines";
-import { RawClient } from "@khala/testing/clients/clients";
-import { eventually } from "@khala/testing/kit/eventually";
+import { RawClient } from "@khala/test-support/clients/clients";
+import { eventually } from "@khala/test-support/kit/eventually";
 import {
   functionBodies,
   StatementRecorder,
@@ -10,8 +10,8 @@ import {
   sourceStatements,
   tenantTables,
   unboundUses,
-} from "@khala/testing/postgres/tenant_statements";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+} from "@khala/test-support/postgres/tenant_statements";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test, vi } from "vitest";
 import type * as DatabaseModule from "../../packages/server/src/database/database.ts";
 

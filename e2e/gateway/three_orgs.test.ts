@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { agent, createKhala, FatalError, type Khala, readConfig, runSummaries } from "@khala/server";
 import { type Engine, scripted } from "@khala/server/engines";
-import { RawClient } from "@khala/testing/clients/clients";
-import { seeded } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { redisHere, testRedis } from "@khala/testing/redis/redis";
-import { BACKENDS, type Backend, backendSettings } from "@khala/testing/servers/backends";
+import { RawClient } from "@khala/test-support/clients/clients";
+import { seeded } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { redisHere, testRedis } from "@khala/test-support/redis/redis";
+import { BACKENDS, type Backend, backendSettings } from "@khala/test-support/servers/backends";
 import { describe, expect, test } from "vitest";
 
 /** Legal names that have broken something before. Each org marks all that it writes with its own word. */

@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { findHelm } from "@khala/testing/clients/helm";
+import { findHelm } from "@khala/test-support/clients/helm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { describeConfig, readConfig } from "../../packages/server/src/main/config.ts";

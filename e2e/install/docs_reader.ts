@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { bareEnv } from "@khala/testing/processes/bare_env";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
 import pg from "pg";
 import { expect } from "vitest";
 import { ROOT } from "../../scripts/run.ts";

@@ -4,9 +4,9 @@ import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { eventually } from "@khala/testing/kit/eventually";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import { startKhala } from "@khala/testing/processes/processes";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import { startKhala } from "@khala/test-support/processes/processes";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 });

@@ -15,8 +15,8 @@ import {
   workerSummaries,
   workers,
 } from "@khala/server";
-import { scrapeBusyServer } from "@khala/testing/clients/scrape";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { scrapeBusyServer } from "@khala/test-support/clients/scrape";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import {
   boardAgentStates,

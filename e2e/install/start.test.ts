@@ -1,8 +1,8 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { memoryOf } from "@khala/testing/processes/memory";
-import { startKhala } from "@khala/testing/processes/processes";
+import { memoryOf } from "@khala/test-support/processes/memory";
+import { startKhala } from "@khala/test-support/processes/processes";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 });

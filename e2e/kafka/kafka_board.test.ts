@@ -1,16 +1,16 @@
 import { randomUUID } from "node:crypto";
-import { boardSuite } from "@khala/testing/conformance/board/board";
+import { boardSuite } from "@khala/test-support/conformance/board/board";
 import {
   eventually,
   Heard,
   makeTestArtifact,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere, sharedKafka } from "@khala/testing/kafka/kafka";
-import { kafkaBoardOfSuite } from "@khala/testing/kafka/kafka_board";
-import { testContext } from "@khala/testing/kit/context";
+} from "@khala/test-support/conformance/board/support";
+import { start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere, sharedKafka } from "@khala/test-support/kafka/kafka";
+import { kafkaBoardOfSuite } from "@khala/test-support/kafka/kafka_board";
+import { testContext } from "@khala/test-support/kit/context";
 import { describe, expect, test, vi } from "vitest";
 import { openKafkaBoard } from "../../packages/kafka/src/index.ts";
 

@@ -6,10 +6,10 @@ import {
   newName,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { done, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { kafkaBoard } from "@khala/testing/kafka/kafka_board";
+} from "@khala/test-support/conformance/board/support";
+import { done, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { kafkaBoard } from "@khala/test-support/kafka/kafka_board";
 import { describe, expect, test } from "vitest";
 
 const PARTITIONS = 2;

@@ -7,11 +7,11 @@ import {
   range,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { dead, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { type KafkaBoard, kafkaBoard } from "@khala/testing/kafka/kafka_board";
-import { testContext } from "@khala/testing/kit/context";
+} from "@khala/test-support/conformance/board/support";
+import { dead, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { type KafkaBoard, kafkaBoard } from "@khala/test-support/kafka/kafka_board";
+import { testContext } from "@khala/test-support/kit/context";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import type { KafkaProducer, NewRecord } from "../../packages/kafka/src/client/client_types.ts";

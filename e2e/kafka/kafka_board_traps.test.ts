@@ -9,11 +9,11 @@ import {
   range,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { type KafkaBoard, kafkaBoard } from "@khala/testing/kafka/kafka_board";
-import { alterTopic } from "@khala/testing/kafka/topics";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { type KafkaBoard, kafkaBoard } from "@khala/test-support/kafka/kafka_board";
+import { alterTopic } from "@khala/test-support/kafka/topics";
 import { describe, expect, test, vi } from "vitest";
 import { type KafkaSettings, openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import type { KafkaProducer } from "../../packages/kafka/src/client/client_types.ts";

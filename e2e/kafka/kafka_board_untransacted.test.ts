@@ -1,6 +1,6 @@
-import { boardSuite } from "@khala/testing/conformance/board/board";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { kafkaBoardOfSuite } from "@khala/testing/kafka/kafka_board";
+import { boardSuite } from "@khala/test-support/conformance/board/board";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { kafkaBoardOfSuite } from "@khala/test-support/kafka/kafka_board";
 import { describe, vi } from "vitest";
 
 // Its tests mostly wait for groups to form.

@@ -7,10 +7,10 @@ import {
   range,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { kafkaBoard } from "@khala/testing/kafka/kafka_board";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { kafkaBoard } from "@khala/test-support/kafka/kafka_board";
 import { describe, expect, test, vi } from "vitest";
 import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import type { NewRecord } from "../../packages/kafka/src/client/client_types.ts";

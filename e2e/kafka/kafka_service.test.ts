@@ -3,11 +3,11 @@ import { cp, mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { inspect, promisify } from "node:util";
-import { type Certificates, makeCertificates } from "@khala/testing/kafka/certificates";
-import { kafkaHere, ownKafka, sharedKafka, startKafka } from "@khala/testing/kafka/kafka";
-import type { KafkaServer } from "@khala/testing/kafka/server";
-import { alterTopic, newTopic, readTopic } from "@khala/testing/kafka/topics";
-import { eventually } from "@khala/testing/kit/eventually";
+import { type Certificates, makeCertificates } from "@khala/test-support/kafka/certificates";
+import { kafkaHere, ownKafka, sharedKafka, startKafka } from "@khala/test-support/kafka/kafka";
+import type { KafkaServer } from "@khala/test-support/kafka/server";
+import { alterTopic, newTopic, readTopic } from "@khala/test-support/kafka/topics";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type KafkaClient,

@@ -1,5 +1,5 @@
-import { startPgBouncer } from "@khala/testing/postgres/pgbouncer";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { startPgBouncer } from "@khala/test-support/postgres/pgbouncer";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { openDatabase } from "../../packages/server/src/database/database.ts";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { administer } from "@khala/testing/postgres/service";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { runCli } from "@khala/testing/processes/run_cli";
+import { administer } from "@khala/test-support/postgres/service";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { runCli } from "@khala/test-support/processes/run_cli";
 import { describe, expect, test } from "vitest";
 import { examine, startDemo, stock, useEveryPlane } from "./support.ts";
 

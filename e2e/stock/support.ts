@@ -1,6 +1,6 @@
 import { createKhala, type Khala, readConfig } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { runCli } from "@khala/testing/processes/run_cli";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { runCli } from "@khala/test-support/processes/run_cli";
 import { pino } from "pino";
 import { expect, inject } from "vitest";
 import app from "../../packages/cli/src/demo/app.ts";

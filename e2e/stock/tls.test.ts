@@ -1,5 +1,5 @@
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { runCli } from "@khala/testing/processes/run_cli";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { runCli } from "@khala/test-support/processes/run_cli";
 import { describe, expect, test } from "vitest";
 import { examine, stock, useEveryPlane } from "./support.ts";
 

@@ -1,8 +1,8 @@
 import type { ArtifactListJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import { agent, FatalError } from "@khala/server";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startBoard } from "@khala/testing/servers/board_server";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startBoard } from "@khala/test-support/servers/board_server";
 import { expect, test } from "vitest";
 
 test("an artifact becomes tasks, a retry, a join, a dead letter and its replay, and the correlation is done", async () => {

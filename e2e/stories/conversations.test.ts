@@ -1,5 +1,5 @@
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startConversations } from "@khala/testing/servers/conversations";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startConversations } from "@khala/test-support/servers/conversations";
 import { expect, test } from "vitest";
 
 test("a conversation: two sockets, a dropped one that resumes, a reload during the answer, and a stop", async () => {

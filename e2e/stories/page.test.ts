@@ -1,6 +1,6 @@
-import { chromiumHere, startChromium } from "@khala/testing/browser/chromium";
-import { startDashboard } from "@khala/testing/browser/dashboard";
-import { live } from "@khala/testing/browser/demo";
+import { chromiumHere, startChromium } from "@khala/test-support/browser/chromium";
+import { startDashboard } from "@khala/test-support/browser/dashboard";
+import { live } from "@khala/test-support/browser/demo";
 import { expect, test } from "vitest";
 import app from "../../packages/cli/src/demo/app.ts";
 

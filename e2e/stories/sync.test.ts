@@ -1,8 +1,8 @@
 import { runSummaries } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { listAll, watermarkOf } from "@khala/testing/clients/lists";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { appendToRun, RUNS, startServer } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { listAll, watermarkOf } from "@khala/test-support/clients/lists";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { appendToRun, RUNS, startServer } from "@khala/test-support/servers/servers";
 import { expect, test } from "vitest";
 import { trimTopic } from "../../packages/server/src/sync/rebuild/retention.ts";
 

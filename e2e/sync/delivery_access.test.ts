@@ -1,15 +1,15 @@
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { delivered, followRuns } from "@khala/testing/clients/followers";
-import { listAll, watermarkOf } from "@khala/testing/clients/lists";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { delivered, followRuns } from "@khala/test-support/clients/followers";
+import { listAll, watermarkOf } from "@khala/test-support/clients/lists";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import {
   appendToRun,
   NOTIFICATIONS,
   RUNS,
   startServer,
   type TestServer,
-} from "@khala/testing/servers/servers";
+} from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const clock = new JumpClock();

@@ -1,14 +1,14 @@
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { delivered, followRuns } from "@khala/testing/clients/followers";
-import { listPage } from "@khala/testing/clients/lists";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { delivered, followRuns } from "@khala/test-support/clients/followers";
+import { listPage } from "@khala/test-support/clients/lists";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import {
   appendToRun,
   NOTIFICATIONS,
   RUNS,
   startServer,
   type TestServer,
-} from "@khala/testing/servers/servers";
+} from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

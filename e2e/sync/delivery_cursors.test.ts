@@ -1,8 +1,8 @@
 import { runSummaries } from "@khala/server";
-import { type Cursor, RawClient, until } from "@khala/testing/clients/clients";
-import { applyUpdates, listAll, versionsOf, watermarkOf } from "@khala/testing/clients/lists";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer, WORKERS } from "@khala/testing/servers/servers";
+import { type Cursor, RawClient, until } from "@khala/test-support/clients/clients";
+import { applyUpdates, listAll, versionsOf, watermarkOf } from "@khala/test-support/clients/lists";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer, WORKERS } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trimTopic } from "../../packages/server/src/sync/rebuild/retention.ts";
 

@@ -1,7 +1,7 @@
-import { type Batch, type Cursor, RawClient, until } from "@khala/testing/clients/clients";
-import { applyUpdates, listAll, watermarkOf } from "@khala/testing/clients/lists";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { type Batch, type Cursor, RawClient, until } from "@khala/test-support/clients/clients";
+import { applyUpdates, listAll, watermarkOf } from "@khala/test-support/clients/lists";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { describe, expect, test } from "vitest";
 
 const WRITERS = 50;

@@ -1,6 +1,6 @@
 import { runSummaries } from "@khala/server";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS } from "@khala/testing/servers/servers";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Database, Statement } from "../../packages/server/src/database/database.ts";
 import { openJournal } from "../../packages/server/src/sync/read/journal.ts";

@@ -1,7 +1,7 @@
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { applyUpdates, listAll, watermarkOf } from "@khala/testing/clients/lists";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { applyUpdates, listAll, watermarkOf } from "@khala/test-support/clients/lists";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const ALL = { [RUNS]: { watermark: "0" } };

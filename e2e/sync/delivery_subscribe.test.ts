@@ -1,7 +1,13 @@
 import { runSummaries, workerSummaries } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { NOTIFICATIONS, RUNS, startServer, type TestServer, WORKERS } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import {
+  NOTIFICATIONS,
+  RUNS,
+  startServer,
+  type TestServer,
+  WORKERS,
+} from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -5,16 +5,16 @@ import type {
   TopicListJson,
   TraceListJson,
 } from "@khala/contracts/ops/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
 import {
   appendToRun,
   NOTIFICATIONS,
   RUNS,
   startServer,
   type TestServer,
-} from "@khala/testing/servers/servers";
+} from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 let database: TestDatabase;

@@ -1,8 +1,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { PostgresServer } from "@khala/testing/postgres/server";
-import { runCli } from "@khala/testing/processes/run_cli";
+import { PostgresServer } from "@khala/test-support/postgres/server";
+import { runCli } from "@khala/test-support/processes/run_cli";
 import { expect, test } from "vitest";
 import { type Backup, clientsFollowRestore } from "./support/restores.ts";
 

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, inject, test } from "vitest";
 import { clientsFollowRestore } from "./support/restores.ts";
 

@@ -1,8 +1,8 @@
 import type { ErrorJson } from "@khala/contracts/sync/v1";
 import { defineModel, defineStream, runs } from "@khala/server";
-import { until } from "@khala/testing/clients/clients";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/clients/clients";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { runSummaries } from "../../packages/server/src/sync/models/runtime.ts";
 

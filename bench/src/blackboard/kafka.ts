@@ -1,6 +1,6 @@
-import { findKafka } from "@khala/testing/kafka/binary";
-import { findKafkaClient } from "@khala/testing/kafka/client";
-import { type KafkaServer, startKafkaServer } from "@khala/testing/kafka/server";
+import { findKafka } from "@khala/test-support/kafka/binary";
+import { findKafkaClient } from "@khala/test-support/kafka/client";
+import { type KafkaServer, startKafkaServer } from "@khala/test-support/kafka/server";
 
 /** Starts a broker, or says why there can be none. */
 export async function startKafka(): Promise<KafkaServer | string> {

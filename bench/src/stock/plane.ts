@@ -1,5 +1,5 @@
-import { withDatabase } from "@khala/testing/postgres/service";
-import { stockPostgres } from "@khala/testing/postgres/stock";
+import { withDatabase } from "@khala/test-support/postgres/service";
+import { stockPostgres } from "@khala/test-support/postgres/stock";
 import pg from "pg";
 import type { Plane } from "../kit/plane.ts";
 import { startPostgres } from "../kit/postgres.ts";

@@ -1,4 +1,4 @@
-import { testContext } from "@khala/testing/kit/context";
+import { testContext } from "@khala/test-support/kit/context";
 import { syncMetrics } from "../../../packages/server/src/sync/metrics.ts";
 import { runSummaries } from "../../../packages/server/src/sync/models/runtime.ts";
 import { Feed, type Subscription } from "../../../packages/server/src/sync/read/feed.ts";

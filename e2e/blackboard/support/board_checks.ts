@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Worker } from "@khala/testing/conformance/board/worker";
+import type { Worker } from "@khala/test-support/conformance/board/worker";
 import { expect } from "vitest";
 import type { Artifact } from "../../../packages/server/src/blackboard/model/artifact.ts";
 

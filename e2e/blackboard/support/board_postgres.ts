@@ -1,6 +1,6 @@
-import type { BoardUnderTest } from "@khala/testing/conformance/board/board";
-import { testContext } from "@khala/testing/kit/context";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import type { BoardUnderTest } from "@khala/test-support/conformance/board/board";
+import { testContext } from "@khala/test-support/kit/context";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import type { Board } from "../../../packages/server/src/blackboard/board.ts";
 import type { BoardOptions } from "../../../packages/server/src/blackboard/board_options.ts";
 import { PARTITIONS } from "../../../packages/server/src/blackboard/postgres/lanes.ts";

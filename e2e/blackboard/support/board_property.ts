@@ -1,6 +1,6 @@
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { kafkaBoard } from "@khala/testing/kafka/kafka_board";
-import { checkProperty } from "@khala/testing/kit/property_runs";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { kafkaBoard } from "@khala/test-support/kafka/kafka_board";
+import { checkProperty } from "@khala/test-support/kit/property_runs";
 import { type Command, histories } from "./board_commands.ts";
 import { postgresBoard } from "./board_postgres.ts";
 import { BoardWorld, type OpenedBoard } from "./board_world.ts";

@@ -1,4 +1,4 @@
-import type { BoardUnderTest } from "@khala/testing/conformance/board/board";
+import type { BoardUnderTest } from "@khala/test-support/conformance/board/board";
 import {
   Heard,
   makeTestArtifact,
@@ -6,10 +6,10 @@ import {
   newName,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, retry, Worker } from "@khala/testing/conformance/board/worker";
-import { eventually } from "@khala/testing/kit/eventually";
-import { until } from "@khala/testing/kit/until";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, retry, Worker } from "@khala/test-support/conformance/board/worker";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { until } from "@khala/test-support/kit/until";
 import { expect } from "vitest";
 import type { Board } from "../../../packages/server/src/blackboard/board.ts";
 import type { Artifact } from "../../../packages/server/src/blackboard/model/artifact.ts";

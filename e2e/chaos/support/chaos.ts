@@ -1,9 +1,9 @@
-import { ownedId, Witness, type WitnessOptions } from "@khala/testing/clients/witness";
-import { Writer } from "@khala/testing/clients/writer";
-import { seeded } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { TOPICS, tokenMint } from "@khala/testing/kit/tokens";
-import { type GatewayProcess, startGateway } from "@khala/testing/servers/gateways";
+import { ownedId, Witness, type WitnessOptions } from "@khala/test-support/clients/witness";
+import { Writer } from "@khala/test-support/clients/writer";
+import { seeded } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { TOPICS, tokenMint } from "@khala/test-support/kit/tokens";
+import { type GatewayProcess, startGateway } from "@khala/test-support/servers/gateways";
 import { expect } from "vitest";
 import type { Database } from "../../../packages/server/src/database/database.ts";
 import type { Random } from "../../../packages/server/src/kit/ids.ts";

@@ -5,8 +5,8 @@ import type {
   ConversationStateJson,
   StopResponseJson,
 } from "@khala/contracts/conversation/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import type { GatewayProcess } from "@khala/testing/servers/gateways";
+import { eventually } from "@khala/test-support/kit/eventually";
+import type { GatewayProcess } from "@khala/test-support/servers/gateways";
 import { expect } from "vitest";
 import { Device, type DeviceOptions } from "./conversation_chaos_device.ts";
 

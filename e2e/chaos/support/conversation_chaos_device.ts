@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { seqOf, type TimelineJson, TimelineView } from "@khala/testing/clients/timeline_view";
+import { seqOf, type TimelineJson, TimelineView } from "@khala/test-support/clients/timeline_view";
 import { WebSocket } from "ws";
 
 export interface DeviceOptions {

@@ -1,6 +1,6 @@
 import { topicForConv } from "@khala/contracts";
-import { TimelineView } from "@khala/testing/clients/timeline_view";
-import { everything } from "@khala/testing/conformance/log/support";
+import { TimelineView } from "@khala/test-support/clients/timeline_view";
+import { everything } from "@khala/test-support/conformance/log/support";
 import { expect } from "vitest";
 import type { Log } from "../../../packages/server/src/conversations/log/log.ts";
 import { outcomeOf } from "../../../packages/server/src/conversations/runs/outcome.ts";

@@ -1,4 +1,4 @@
-import { checkProperty } from "@khala/testing/kit/property_runs";
+import { checkProperty } from "@khala/test-support/kit/property_runs";
 import { type History, histories } from "./client_commands.ts";
 import { type ClientStage, ClientWorld } from "./client_world.ts";
 

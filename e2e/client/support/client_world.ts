@@ -1,11 +1,11 @@
 import { createClient } from "@khala/client";
 import { createSyncClient, type SyncClient } from "@khala/client/sync";
 import { runSummaries } from "@khala/server";
-import { listAll } from "@khala/testing/clients/lists";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy, type TcpProxy } from "@khala/testing/processes/tcp_proxy";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { listAll } from "@khala/test-support/clients/lists";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy, type TcpProxy } from "@khala/test-support/processes/tcp_proxy";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { expect } from "vitest";
 import { browserEnvironment } from "../../../packages/client/src/browser_environment.ts";
 import type { BroadcastLike, Environment } from "../../../packages/client/src/environment.ts";

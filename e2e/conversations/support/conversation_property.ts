@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { checkProperty } from "@khala/testing/kit/property_runs";
-import { redisHere } from "@khala/testing/redis/redis";
+import { checkProperty } from "@khala/test-support/kit/property_runs";
+import { redisHere } from "@khala/test-support/redis/redis";
 import { type Command, ConversationWorld, commands, type TwoLogs } from "./conversation_world.ts";
 import { twoPostgresLogs, twoRedisLogs } from "./logs.ts";
 

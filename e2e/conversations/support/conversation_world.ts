@@ -1,7 +1,7 @@
 import { topicForConv } from "@khala/contracts";
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
 import fc from "fast-check";
 import { expect } from "vitest";
 import { parseCursor } from "../../../packages/server/src/conversations/log/cursor.ts";

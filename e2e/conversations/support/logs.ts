@@ -1,6 +1,6 @@
-import { testContext } from "@khala/testing/kit/context";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { testRedis } from "@khala/testing/redis/redis";
+import { testContext } from "@khala/test-support/kit/context";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { testRedis } from "@khala/test-support/redis/redis";
 import { openPostgresLog } from "../../../packages/server/src/conversations/log/postgres/postgres_log.ts";
 import { openRedisLog } from "../../../packages/server/src/conversations/log/redis/redis_log.ts";
 import type { TwoLogs } from "./conversation_world.ts";

@@ -1,7 +1,7 @@
 import { createSyncClient, type SyncClient } from "@khala/client/sync";
-import { until } from "@khala/testing/kit/until";
-import { freePort } from "@khala/testing/processes/ports";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { until } from "@khala/test-support/kit/until";
+import { freePort } from "@khala/test-support/processes/ports";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { expect } from "vitest";
 import { memory } from "../../../packages/client/src/storage/memory.ts";
 

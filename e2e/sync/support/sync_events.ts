@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { JsonValue } from "@bufbuild/protobuf";
-import { ownedId } from "@khala/testing/clients/witness";
+import { ownedId } from "@khala/test-support/clients/witness";
 import type { Append } from "../../../packages/server/src/events/authority.ts";
 import { invoices, runs, type StreamDefinition, workers } from "../../../packages/server/src/index.ts";
 import { SUBJECTS } from "./sync_commands.ts";

@@ -1,4 +1,4 @@
-import { checkProperty } from "@khala/testing/kit/property_runs";
+import { checkProperty } from "@khala/test-support/kit/property_runs";
 import { type History, histories } from "./sync_commands.ts";
 import { SyncWorld } from "./sync_world.ts";
 

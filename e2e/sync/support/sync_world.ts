@@ -1,11 +1,11 @@
 import { inspect } from "node:util";
 import { KhalaError } from "@khala/contracts";
-import { Witness } from "@khala/testing/clients/witness";
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TokenMint, tokenMint } from "@khala/testing/kit/tokens";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { Witness } from "@khala/test-support/clients/witness";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TokenMint, tokenMint } from "@khala/test-support/kit/tokens";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import {
   lightningControlPlane,
   type Model,

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Artifact, Context, DeadLetter, Task } from "@khala/server/blackboard";
-import { sharedKafka } from "@khala/testing/kafka/kafka";
-import { testContext } from "@khala/testing/kit/context";
+import { sharedKafka } from "@khala/test-support/kafka/kafka";
+import { testContext } from "@khala/test-support/kit/context";
 import { type KafkaClient, openKafkaClient } from "./client/client.ts";
 import type { KafkaAdmin, NewRecord } from "./client/client_types.ts";
 import { openClusterOffsets } from "./client/cluster_offsets.ts";

@@ -1,5 +1,5 @@
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { FOLD_CASES } from "@khala/testing/conformance/fold_cases";
+import { FOLD_CASES } from "@khala/test-support/conformance/fold_cases";
 import { describe, expect, test } from "vitest";
 import { apply, asked, delta, eventFrame, finished, framesOf, ofRun, started } from "./test_support.ts";
 import { EMPTY, leavesGap, reduce, restoreState, withoutRun } from "./transcript.ts";

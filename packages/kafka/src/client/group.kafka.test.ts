@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { sleep } from "@khala/server/blackboard";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { patientClock, testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { patientClock, testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { openStage, type Stage } from "../test_support.ts";
 import type { WatchedKafka } from "./broker_watch.ts";

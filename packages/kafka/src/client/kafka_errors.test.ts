@@ -1,4 +1,4 @@
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { describe, expect, test } from "vitest";
 import { retryTimeouts, retryWithoutCoordinator } from "./kafka_errors.ts";
 

@@ -7,13 +7,13 @@ import {
   newName,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { type Certificates, makeCertificates } from "@khala/testing/kafka/certificates";
-import { ownKafka, startKafka } from "@khala/testing/kafka/kafka";
-import type { KafkaServer } from "@khala/testing/kafka/server";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { type Certificates, makeCertificates } from "@khala/test-support/kafka/certificates";
+import { ownKafka, startKafka } from "@khala/test-support/kafka/kafka";
+import type { KafkaServer } from "@khala/test-support/kafka/server";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openBoard } from "../open_board.ts";
 import type { KafkaSettings } from "./client.ts";

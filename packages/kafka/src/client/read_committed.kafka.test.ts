@@ -5,11 +5,11 @@ import {
   newName,
   routeByTags,
   rules,
-} from "@khala/testing/conformance/board/support";
-import { done, payloadOf, retry, start, Worker } from "@khala/testing/conformance/board/worker";
-import { kafkaHere, sharedKafka } from "@khala/testing/kafka/kafka";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
+} from "@khala/test-support/conformance/board/support";
+import { done, payloadOf, retry, start, Worker } from "@khala/test-support/conformance/board/worker";
+import { kafkaHere, sharedKafka } from "@khala/test-support/kafka/kafka";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { openKafkaBoard } from "../index.ts";
 import { resolveSettings } from "../settings.ts";

@@ -1,7 +1,7 @@
 import type { BoardObserver, Consumer, Settlement, Task } from "@khala/server/blackboard";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { readTopic } from "@khala/testing/kafka/topics";
-import { eventually } from "@khala/testing/kit/eventually";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { readTopic } from "@khala/test-support/kafka/topics";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { type ClusterOffsets, openClusterOffsets } from "../client/cluster_offsets.ts";
 import type { Membership } from "../client/group.ts";

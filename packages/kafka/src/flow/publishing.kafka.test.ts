@@ -1,7 +1,7 @@
 import { partitionOf } from "@khala/contracts";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { readTopic } from "@khala/testing/kafka/topics";
-import { eventually } from "@khala/testing/kit/eventually";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { readTopic } from "@khala/test-support/kafka/topics";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { AGENTS, artifact, openStage, task } from "../test_support.ts";
 import { decodeArtifact, decodeTask } from "../topics/decoding.ts";

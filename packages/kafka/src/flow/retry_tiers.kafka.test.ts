@@ -1,9 +1,9 @@
 import { NO_ORG, ROUTER } from "@khala/server/blackboard";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { readTopic } from "@khala/testing/kafka/topics";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { readTopic } from "@khala/test-support/kafka/topics";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
 import { describe, expect, test } from "vitest";
 import { listTopics } from "../client/client.ts";
 import { openClusterOffsets } from "../client/cluster_offsets.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { readTopic, values } from "@khala/testing/kafka/topics";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { readTopic, values } from "@khala/test-support/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage, type Stage } from "../test_support.ts";
 import { openProducers } from "./producers.ts";

@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { LogLookup } from "./log_lookup.ts";
 import type { LogReader, LogRecord, Position } from "./log_reader.ts";

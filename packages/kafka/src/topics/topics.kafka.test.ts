@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { partitionOf } from "@khala/contracts";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { addPartitions, alterTopic, readTopic } from "@khala/testing/kafka/topics";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { addPartitions, alterTopic, readTopic } from "@khala/test-support/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage } from "../test_support.ts";
 import { openTopicConfigs } from "./topic_setup.ts";

@@ -1,7 +1,7 @@
-import { Heard, makeTestArtifact, routeByTags, rules } from "@khala/testing/conformance/board/support";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { kafkaBoard } from "@khala/testing/kafka/kafka_board";
-import { eventually } from "@khala/testing/kit/eventually";
+import { Heard, makeTestArtifact, routeByTags, rules } from "@khala/test-support/conformance/board/support";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { kafkaBoard } from "@khala/test-support/kafka/kafka_board";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { openKafkaClient } from "../client/client.ts";
 import { artifactRecord } from "../topics/records.ts";

@@ -1,6 +1,6 @@
 import { NO_ORG } from "@khala/server/blackboard";
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { eventually } from "@khala/testing/kit/eventually";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { describe, expect, test } from "vitest";
 import { openPlainAdmin, type PlainAdmin } from "../client/plain_admin.ts";
 import { artifact, deadLetter, openStage, type Stage, task } from "../test_support.ts";

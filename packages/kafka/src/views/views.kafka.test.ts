@@ -1,7 +1,7 @@
-import { kafkaHere } from "@khala/testing/kafka/kafka";
-import { alterTopic } from "@khala/testing/kafka/topics";
-import { eventually } from "@khala/testing/kit/eventually";
-import { until } from "@khala/testing/kit/until";
+import { kafkaHere } from "@khala/test-support/kafka/kafka";
+import { alterTopic } from "@khala/test-support/kafka/topics";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { until } from "@khala/test-support/kit/until";
 import { describe, expect, test } from "vitest";
 
 import { artifact, openStage, type Stage, task } from "../test_support.ts";

@@ -1,5 +1,5 @@
 import { SCOPES } from "@khala/contracts";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { describe, expect, test } from "vitest";
 import { hasScopeFor, isReserved, may, orgOf, requireScope } from "./access.ts";
 import { ACTIONS, type Action, type Rule } from "./actions.ts";

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import { type AuditedAction, openAudit } from "./audit.ts";
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { Changes, until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { Changes, until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { OpenConversationPlane } from "./open_plane.ts";
 import type { FollowedEvent } from "./plane.ts";

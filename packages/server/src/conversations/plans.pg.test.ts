@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { readsOf, withoutStatistics } from "@khala/testing/postgres/plans";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { readsOf, withoutStatistics } from "@khala/test-support/postgres/plans";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Database, Statement } from "../database/database.ts";
 import { openAnnouncer } from "./announce.ts";

@@ -1,5 +1,5 @@
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { Viewer } from "../access/viewer.ts";
 import type { EngineFactory } from "./engines/engine.ts";

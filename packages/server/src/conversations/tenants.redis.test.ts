@@ -1,5 +1,5 @@
-import { testRedis } from "@khala/testing/redis/redis";
-import { openTestLog } from "@khala/testing/redis/redis_log";
+import { testRedis } from "@khala/test-support/redis/redis";
+import { openTestLog } from "@khala/test-support/redis/redis_log";
 import { expect, test } from "vitest";
 import { deleteDuringFirstMessage, Servers } from "./test_support.ts";
 

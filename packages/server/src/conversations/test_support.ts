@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";

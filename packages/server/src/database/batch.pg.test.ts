@@ -1,4 +1,4 @@
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 

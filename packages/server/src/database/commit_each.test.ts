@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { commitEach } from "./commit_each.ts";
 

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { isConnectionFailure, openDatabase } from "./database.ts";

@@ -1,6 +1,6 @@
-import { testContext } from "@khala/testing/kit/context";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { testContext } from "@khala/test-support/kit/context";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { openDatabase } from "./database.ts";
 

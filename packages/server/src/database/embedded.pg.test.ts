@@ -5,8 +5,8 @@ import { chownSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, wr
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { eventually } from "@khala/testing/kit/eventually";
-import { startProgram } from "@khala/testing/processes/programs";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { startProgram } from "@khala/test-support/processes/programs";
 import pg from "pg";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";

@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import { keepSlot, takeSlot } from "./lease.ts";
 

@@ -1,8 +1,8 @@
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { expect, onTestFinished, test } from "vitest";
 import { openDatabase } from "./database.ts";
 import { openWakeups } from "./wakeups.ts";

@@ -1,4 +1,4 @@
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import { decideAppend, type LockedStream } from "./appends.ts";
 import type { Append, Claim } from "./stream.ts";

@@ -1,5 +1,5 @@
-import { seeded } from "@khala/testing/kit/context";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { seeded } from "@khala/test-support/kit/context";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database } from "../database/database.ts";
 

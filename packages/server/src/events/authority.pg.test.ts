@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../database/database.ts";
 import { type Append, type Authority, type NewEvent, openAuthority } from "./authority.ts";

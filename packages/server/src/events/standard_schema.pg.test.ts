@@ -1,6 +1,6 @@
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer } from "@khala/testing/servers/servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startServer } from "@khala/test-support/servers/servers";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { defineModel } from "../sync/model.ts";

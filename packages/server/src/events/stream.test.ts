@@ -1,5 +1,5 @@
 import { RunStartedSchema } from "@khala/contracts/runtime/v1";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { type } from "arktype";
 import * as v from "valibot";
 import { expect, test } from "vitest";

@@ -1,5 +1,5 @@
 import { getEventListeners } from "node:events";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { isoTime, keepAliveClock, sleep, systemClock } from "./clock.ts";
 

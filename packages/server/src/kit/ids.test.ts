@@ -1,4 +1,4 @@
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { sha256 } from "./hash.ts";
 import { uuidv7 } from "./ids.ts";

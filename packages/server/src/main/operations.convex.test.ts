@@ -1,6 +1,6 @@
-import { patiently } from "@khala/testing/kit/patiently";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
+import { patiently } from "@khala/test-support/kit/patiently";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
 import { defineApp } from "../app.ts";

@@ -1,5 +1,5 @@
-import { patiently } from "@khala/testing/kit/patiently";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { patiently } from "@khala/test-support/kit/patiently";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
 import { defineApp } from "../app.ts";

@@ -1,4 +1,4 @@
-import { testContext } from "@khala/testing/kit/context";
+import { testContext } from "@khala/test-support/kit/context";
 import { vi } from "vitest";
 import type { Database } from "../database/database.ts";
 import { type Authority, type NewEvent, openAuthority, readEvents } from "../events/authority.ts";

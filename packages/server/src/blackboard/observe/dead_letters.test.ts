@@ -1,5 +1,5 @@
-import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { makeTestArtifact, makeTestTask } from "@khala/test-support/conformance/board/support";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter } from "../model/task.ts";

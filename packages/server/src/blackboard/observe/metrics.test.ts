@@ -1,6 +1,6 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import type { BreakerState } from "../work/breaker.ts";
 import { openSlots } from "../work/slots.ts";

@@ -1,7 +1,7 @@
 import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_board";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { testAgent, testArtifact, testTask } from "@khala/test-support/kit/recording_board";
 import { beforeEach, expect, test } from "vitest";
 import type { AgentCounts, AgentOfOrg, CorrelationCounts, CorrelationName } from "../board.ts";
 import type { Settlement } from "../model/task.ts";

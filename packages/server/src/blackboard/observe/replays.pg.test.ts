@@ -1,9 +1,9 @@
 import { KhalaError } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { RecordingBoard, testArtifact, testTask } from "@khala/testing/kit/recording_board";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { RecordingBoard, testArtifact, testTask } from "@khala/test-support/kit/recording_board";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { Context } from "../../kit/context.ts";
 import type { DeadLetter, Task } from "../model/task.ts";

@@ -1,8 +1,8 @@
-import { makeTestArtifact, range } from "@khala/testing/conformance/board/support";
-import { done } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
+import { makeTestArtifact, range } from "@khala/test-support/conformance/board/support";
+import { done } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
 import { describe, expect, test } from "vitest";
 import type { Settlement } from "../model/task.ts";
 import { AgentWorker } from "./agent_worker.ts";

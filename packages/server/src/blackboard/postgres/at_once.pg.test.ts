@@ -1,8 +1,8 @@
-import { Heard, makeTestArtifact, range, routeByTags } from "@khala/testing/conformance/board/support";
-import { dead, done, payloadOf, retry } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { Heard, makeTestArtifact, range, routeByTags } from "@khala/test-support/conformance/board/support";
+import { dead, done, payloadOf, retry } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Task } from "../model/task.ts";
 import { openPostgresBoard } from "./open_board.ts";

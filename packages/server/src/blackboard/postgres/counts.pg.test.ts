@@ -1,8 +1,8 @@
-import { Heard, routeByTags } from "@khala/testing/conformance/board/support";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { buffersOf, recording } from "@khala/testing/postgres/plans";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { Heard, routeByTags } from "@khala/test-support/conformance/board/support";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { buffersOf, recording } from "@khala/test-support/postgres/plans";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { waitingCounts } from "../observe/correlation_state.ts";
 import { openPostgresBoard } from "./open_board.ts";

@@ -1,8 +1,14 @@
-import { Heard, makeTestArtifact, range, routeByTags, rules } from "@khala/testing/conformance/board/support";
-import { done, retry, Worker } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import {
+  Heard,
+  makeTestArtifact,
+  range,
+  routeByTags,
+  rules,
+} from "@khala/test-support/conformance/board/support";
+import { done, retry, Worker } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
 import { codeOf } from "./errors.ts";

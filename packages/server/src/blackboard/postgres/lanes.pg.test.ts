@@ -1,9 +1,9 @@
 import { artifactKey } from "@khala/contracts";
-import { Heard, makeTestArtifact, range, routeByTags } from "@khala/testing/conformance/board/support";
-import { done, retry, Worker } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { Heard, makeTestArtifact, range, routeByTags } from "@khala/test-support/conformance/board/support";
+import { done, retry, Worker } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Artifact } from "../model/artifact.ts";
 import { openPostgresBoard } from "./open_board.ts";

@@ -1,19 +1,19 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { boardSuite } from "@khala/testing/conformance/board/board";
+import { boardSuite } from "@khala/test-support/conformance/board/board";
 import {
   Heard,
   makeTestArtifact,
   numbered,
   range,
   routeByTags,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, payloadOf, retry, Worker } from "@khala/testing/conformance/board/worker";
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, payloadOf, retry, Worker } from "@khala/test-support/conformance/board/worker";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { openWakeups } from "../../database/wakeups.ts";
@@ -223,7 +223,7 @@ test("a process that is killed in the middle of its settlements leaves nothing h
   const heard = new Heard();
   const board = await opened(database, context, heard, 1_500);
   parts.defer(() => board.stop());
-  const [home, support] = [`${import.meta.dirname}/../..`, `${import.meta.dirname}/../../../../testing/src`];
+  const [home, support] = [`${import.meta.dirname}/../..`, `${import.meta.dirname}/../../../../test-support/src`];
   const keys = range(1, 5).map((key) => `key ${key}`);
   await board.publish(keys.flatMap((key) => numbered("one", key, 8)));
   for (const _ of range(1, 3)) {

@@ -4,13 +4,13 @@ import {
   makeTestTask,
   numbered,
   routeByTags,
-} from "@khala/testing/conformance/board/support";
-import { dead, done, retry, Worker } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { readsOf, recording, withoutStatistics } from "@khala/testing/postgres/plans";
-import { PostgresServer } from "@khala/testing/postgres/server";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+} from "@khala/test-support/conformance/board/support";
+import { dead, done, retry, Worker } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { readsOf, recording, withoutStatistics } from "@khala/test-support/postgres/plans";
+import { PostgresServer } from "@khala/test-support/postgres/server";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { pino } from "pino";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";

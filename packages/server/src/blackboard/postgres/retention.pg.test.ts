@@ -4,11 +4,11 @@ import {
   makeTestTask,
   range,
   routeByTags,
-} from "@khala/testing/conformance/board/support";
-import { done, Worker } from "@khala/testing/conformance/board/worker";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+} from "@khala/test-support/conformance/board/support";
+import { done, Worker } from "@khala/test-support/conformance/board/worker";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { openPostgresBoard } from "./open_board.ts";

@@ -1,6 +1,6 @@
-import { makeTestArtifact, makeTestTask, range } from "@khala/testing/conformance/board/support";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { makeTestArtifact, makeTestTask, range } from "@khala/test-support/conformance/board/support";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { ClaimStore } from "./claim_store.ts";
 import { Lanes } from "./lanes.ts";

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type } from "arktype";
 import fc from "fast-check";

@@ -1,5 +1,5 @@
 import { artifactKey } from "@khala/contracts";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { AgentOptions } from "../model/agent.ts";

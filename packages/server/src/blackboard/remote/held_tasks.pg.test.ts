@@ -1,7 +1,7 @@
-import { makeTestArtifact, makeTestTask } from "@khala/testing/conformance/board/support";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { makeTestArtifact, makeTestTask } from "@khala/test-support/conformance/board/support";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { openClaims } from "./claims.ts";
 import { openHeldTasks } from "./held_tasks.ts";

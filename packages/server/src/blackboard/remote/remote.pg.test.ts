@@ -1,8 +1,8 @@
 import { SCOPES, workScope } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Artifact } from "../model/artifact.ts";
 import { FatalError, RateLimitedError, RetryableError } from "../model/errors.ts";

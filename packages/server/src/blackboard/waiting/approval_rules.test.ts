@@ -1,5 +1,5 @@
-import { testArtifact, testTask } from "@khala/testing/kit/recording_board";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testArtifact, testTask } from "@khala/test-support/kit/recording_board";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { AgentOptions } from "../model/agent.ts";
 import { agent } from "../model/define_agent.ts";

@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { eventually } from "@khala/testing/kit/eventually";
-import { testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_board";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { testAgent, testArtifact, testTask } from "@khala/test-support/kit/recording_board";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";

@@ -1,8 +1,8 @@
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { RecordingBoard, testAgent, testArtifact, testTask } from "@khala/testing/kit/recording_board";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { RecordingBoard, testAgent, testArtifact, testTask } from "@khala/test-support/kit/recording_board";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import fc from "fast-check";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";

@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import { startRetention } from "./retention.ts";
 

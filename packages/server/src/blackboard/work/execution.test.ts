@@ -1,4 +1,4 @@
-import { DRAFT, failing, never, taskWith, testExecutor } from "@khala/testing/kit/executor";
+import { DRAFT, failing, never, taskWith, testExecutor } from "@khala/test-support/kit/executor";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import type { AgentTask } from "../model/agent.ts";

@@ -1,4 +1,4 @@
-import { DRAFT, failing, never, taskWith, testExecutor } from "@khala/testing/kit/executor";
+import { DRAFT, failing, never, taskWith, testExecutor } from "@khala/test-support/kit/executor";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { agent } from "../model/define_agent.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { http } from "./http.ts";
 import { play, textOf, turnOf } from "./test_support.ts";

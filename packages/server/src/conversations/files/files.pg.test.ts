@@ -1,8 +1,8 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import { fileStoreSuite } from "@khala/testing/conformance/files/file_store";
-import { testContext } from "@khala/testing/kit/context";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { fileStoreSuite } from "@khala/test-support/conformance/files/file_store";
+import { testContext } from "@khala/test-support/kit/context";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { StoredBytes } from "../../database/stored_bytes.ts";
 import type { Context } from "../../kit/context.ts";

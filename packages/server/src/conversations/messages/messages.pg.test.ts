@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { Changes, until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { Changes, until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { Turn } from "../engines/engine.ts";
 import { parseCursor } from "../log/cursor.ts";

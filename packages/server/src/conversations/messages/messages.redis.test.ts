@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { startRedis } from "@khala/testing/redis/redis";
-import { openTestLog } from "@khala/testing/redis/redis_log";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { startRedis } from "@khala/test-support/redis/redis";
+import { openTestLog } from "@khala/test-support/redis/redis_log";
 import { expect, test } from "vitest";
 import { answerOf, eventsOf, GatedEngine, Servers } from "../test_support.ts";
 

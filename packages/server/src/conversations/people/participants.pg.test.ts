@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { KhalaError } from "@khala/contracts";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { Caller } from "../../access/viewer.ts";
 import { engineOf, eventsOf, GatedEngine, Servers, type TestServer } from "../test_support.ts";

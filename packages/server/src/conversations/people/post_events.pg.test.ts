@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import { eventsOf, GatedEngine, Servers } from "../test_support.ts";
 

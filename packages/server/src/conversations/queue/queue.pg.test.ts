@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { QueuedMessageJson } from "@khala/contracts/conversation/v1";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { Attached } from "../plane.ts";
 import { endOf, eventsOf, GatedEngine, Servers, type TestServer } from "../test_support.ts";

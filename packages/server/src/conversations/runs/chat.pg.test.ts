@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import { parseCursor } from "../log/cursor.ts";
 import type { ChatCommand } from "../plane.ts";

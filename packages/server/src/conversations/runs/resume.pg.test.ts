@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { EngineFactory, Turn } from "../engines/engine.ts";
 import { endOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";

@@ -1,5 +1,5 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { RunPublisher } from "./run_publisher.ts";
 

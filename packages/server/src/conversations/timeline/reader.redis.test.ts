@@ -1,7 +1,7 @@
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testRedis } from "@khala/testing/redis/redis";
-import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testRedis } from "@khala/test-support/redis/redis";
+import { newStream, openTestLog } from "@khala/test-support/redis/redis_log";
 import { expect, test } from "vitest";
 import { systemClock } from "../../kit/clock.ts";
 import { keysOf } from "../log/redis/scripts.ts";

@@ -1,5 +1,5 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { FOLD_CASES } from "@khala/testing/conformance/fold_cases";
+import { FOLD_CASES } from "@khala/test-support/conformance/fold_cases";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { Transcript } from "./transcript.ts";

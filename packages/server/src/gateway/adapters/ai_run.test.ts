@@ -1,7 +1,7 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { FollowedEvent } from "../../conversations/plane.ts";
 import { followRun } from "./ai_run.ts";

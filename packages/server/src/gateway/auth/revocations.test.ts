@@ -1,4 +1,4 @@
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import { memoryRevocations, REVOCATION_GRACE_MS } from "./revocations.ts";
 import { handClock } from "./test_support.ts";

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { type AddressInfo, createConnection, type Socket } from "node:net";
-import { until } from "@khala/testing/kit/until";
+import { until } from "@khala/test-support/kit/until";
 import { expect, test } from "vitest";
 import { limitConnections } from "./connection_limit.ts";
 

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { type AddressInfo, createConnection, type Socket } from "node:net";
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
-import { noAudit } from "@khala/testing/kit/viewer";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
+import { noAudit } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import { gatewayMetrics } from "../metrics.ts";
 import { openHttp } from "./http.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
-import { testContext } from "@khala/testing/kit/context";
+import { testContext } from "@khala/test-support/kit/context";
 import { afterEach, describe, expect, test } from "vitest";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { testContext } from "@khala/testing/kit/context";
-import { JumpClock } from "@khala/testing/kit/jump_clock";
-import { until } from "@khala/testing/kit/until";
+import { testContext } from "@khala/test-support/kit/context";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
+import { until } from "@khala/test-support/kit/until";
 import { expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { memoryRevocations } from "../auth/revocations.ts";

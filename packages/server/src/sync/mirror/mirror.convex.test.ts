@@ -1,5 +1,5 @@
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type ConvexStandIn, startConvexStandIn } from "@khala/testing/servers/convex_stand_in";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { type ConvexStandIn, startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { runSummaries } from "../models/runtime.ts";
 import { recordStart } from "../read/starts.ts";

@@ -1,4 +1,4 @@
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runSummaries } from "../models/runtime.ts";
 import { type SyncParts, syncParts } from "../test_support.ts";

@@ -1,5 +1,5 @@
-import { readsOf } from "@khala/testing/postgres/plans";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { readsOf } from "@khala/test-support/postgres/plans";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
 import { runSummaries } from "../models/runtime.ts";

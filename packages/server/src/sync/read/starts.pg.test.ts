@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { testContext } from "@khala/testing/kit/context";
-import { administer } from "@khala/testing/postgres/service";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { administer } from "@khala/test-support/postgres/service";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database } from "../../database/database.ts";
 import { openDatabase } from "../../database/database.ts";

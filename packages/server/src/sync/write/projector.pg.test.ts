@@ -1,7 +1,7 @@
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { patiently } from "@khala/testing/kit/patiently";
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { patiently } from "@khala/test-support/kit/patiently";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test, vi } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { openAuthority } from "../../events/authority.ts";

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { KhalaError } from "@khala/contracts";
-import { testContext } from "@khala/testing/kit/context";
-import { patiently } from "@khala/testing/kit/patiently";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { patiently } from "@khala/test-support/kit/patiently";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { syncMetrics } from "../metrics.ts";

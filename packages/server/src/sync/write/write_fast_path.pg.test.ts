@@ -1,5 +1,5 @@
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { syncMetrics } from "../metrics.ts";
 import { defineModel, type Model } from "../model.ts";

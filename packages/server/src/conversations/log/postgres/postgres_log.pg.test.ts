@@ -1,8 +1,8 @@
-import { logSuite } from "@khala/testing/conformance/log/log";
-import { seeded, testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startTcpProxy } from "@khala/testing/processes/tcp_proxy";
+import { logSuite } from "@khala/test-support/conformance/log/log";
+import { seeded, testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../../database/database.ts";
 import { openWakeups } from "../../../database/wakeups.ts";

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { testContext } from "@khala/testing/kit/context";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { testRedis } from "@khala/testing/redis/redis";
-import { newStream, openTestLog } from "@khala/testing/redis/redis_log";
+import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { testRedis } from "@khala/test-support/redis/redis";
+import { newStream, openTestLog } from "@khala/test-support/redis/redis_log";
 import { pino } from "pino";
 import { expect, test } from "vitest";
 import { GatedEngine, Servers } from "../../test_support.ts";

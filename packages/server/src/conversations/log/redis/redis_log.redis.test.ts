@@ -1,6 +1,6 @@
-import { logSuite } from "@khala/testing/conformance/log/log";
-import { type RedisCluster, redisHere, startRedisCluster, testRedis } from "@khala/testing/redis/redis";
-import { redisUnderTest } from "@khala/testing/redis/redis_log";
+import { logSuite } from "@khala/test-support/conformance/log/log";
+import { type RedisCluster, redisHere, startRedisCluster, testRedis } from "@khala/test-support/redis/redis";
+import { redisUnderTest } from "@khala/test-support/redis/redis_log";
 import { afterAll, beforeAll, describe } from "vitest";
 
 const here = redisHere();

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-/** A small program of packages/testing/src/programs in a process of its own. Disposing of it kills it. */
+/** A small program of packages/test-support/src/programs in a process of its own. Disposing of it kills it. */
 export interface Program extends AsyncDisposable {
   readonly child: ChildProcess;
   /** Its next line of output, or what it complained about when it ends without one. */
@@ -12,7 +12,7 @@ export interface Program extends AsyncDisposable {
   readonly ended: Promise<{ code: number | null; errors: string }>;
 }
 
-/** The source file of a program in packages/testing/src/programs. */
+/** The source file of a program in packages/test-support/src/programs. */
 export function programFile(name: string): string {
   return join(import.meta.dirname, "../programs", `${name}.ts`);
 }
