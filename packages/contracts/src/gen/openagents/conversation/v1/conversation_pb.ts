@@ -8,7 +8,7 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { StructJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
-import type { Event, EventJson, Part, Participant, ParticipantJson, PartJson, QueuedMessage, QueuedMessageJson, RunFailed, RunFailedJson } from "./events_pb.ts";
+import type { Event, EventJson, Part, Participant, ParticipantJson, PartJson, QueuedMessage, QueuedMessageJson, RunFailed, RunFailedJson, TranscriptMessage, TranscriptMessageJson } from "./events_pb.ts";
 import { file_openagents_conversation_v1_events } from "./events_pb.ts";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 
@@ -16,7 +16,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCLoAQoRVHJhbnNjcmlwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEhYKBnJ1bl9pZBgDIAEoCVIGcnVuX2lkEi8KBXBhcnRzGAQgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZzdGF0dXMYBSABKAkSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEh4KCmNyZWF0ZWRfYXQYCCABKAlSCmNyZWF0ZWRfYXQi9QEKC0NoYXRSZXF1ZXN0EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHbWVzc2FnZRgCIAEoCRItCg9pZGVtcG90ZW5jeV9rZXkYAyABKAlIAFIPaWRlbXBvdGVuY3lfa2V5iAEBEhMKBnBvbGljeRgEIAEoCUgBiAEBEi8KBXBhcnRzGAUgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBInCgZwYXJhbXMYBiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0QhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiRwoKUXVldWVTdGF0ZRI5CgZxdWV1ZWQYASADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIlUKEUVkaXRRdWV1ZWRSZXF1ZXN0Eg8KB21lc3NhZ2UYASABKAkSLwoFcGFydHMYAiADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0IkYKEVBvc3RFdmVudHNSZXF1ZXN0EjEKBmV2ZW50cxgBIAMoCzIhLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50IiQKElBvc3RFdmVudHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAkijwEKClN0b3JlZEZpbGUSGAoHZmlsZV9pZBgBIAEoCVIHZmlsZV9pZBILCgN1cmwYAiABKAkSHgoKbWVkaWFfdHlwZRgDIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAQgASgJEgwKBHNpemUYBSABKAMSHgoKY3JlYXRlZF9hdBgGIAEoCVIKY3JlYXRlZF9hdCJQCg9QYXJ0aWNpcGFudExpc3QSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQidgoQQ29udmVyc2F0aW9uTGlzdBJGCg1jb252ZXJzYXRpb25zGAEgAygLMi8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ29udmVyc2F0aW9uU3VtbWFyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijAEKE0NvbnZlcnNhdGlvblN1bW1hcnkSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBINCgV0aXRsZRgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0EiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1biJdCgdMb2dQYWdlEjYKBmV2ZW50cxgBIAMoCzImLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50RnJhbWUSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0YgZwcm90bzM", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCKXAgoLQ2hhdFJlcXVlc3QSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIPCgdtZXNzYWdlGAIgASgJEi0KD2lkZW1wb3RlbmN5X2tleRgDIAEoCUgAUg9pZGVtcG90ZW5jeV9rZXmIAQESEwoGcG9saWN5GAQgASgJSAGIAQESLwoFcGFydHMYBSADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0EicKBnBhcmFtcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEgoKcmVnZW5lcmF0ZRgKIAEoCRIMCgRlZGl0GAsgASgJQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -538,127 +538,6 @@ export const RunSchema: GenMessage<Run, {jsonType: RunJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 8);
 
 /**
- * A message as it stands: what its events come to.
- *
- * @generated from message openagents.conversation.v1.TranscriptMessage
- */
-export type TranscriptMessage = Message<"openagents.conversation.v1.TranscriptMessage"> & {
-  /**
-   * @generated from field: string message_id = 1 [json_name = "message_id"];
-   */
-  messageId: string;
-
-  /**
-   * "user", "assistant" or "system".
-   *
-   * @generated from field: string role = 2;
-   */
-  role: string;
-
-  /**
-   * @generated from field: string run_id = 3 [json_name = "run_id"];
-   */
-  runId: string;
-
-  /**
-   * @generated from field: repeated openagents.conversation.v1.Part parts = 4;
-   */
-  parts: Part[];
-
-  /**
-   * "streaming", "done", "failed" or "stopped".
-   *
-   * @generated from field: string status = 5;
-   */
-  status: string;
-
-  /**
-   * The message before it in its branch; empty for the first one.
-   *
-   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
-   */
-  parentId: string;
-
-  /**
-   * Who wrote it; empty when the engine did.
-   *
-   * @generated from field: string author = 7;
-   */
-  author: string;
-
-  /**
-   * When it was sent; of an answer, when its run started.
-   *
-   * @generated from field: string created_at = 8 [json_name = "created_at"];
-   */
-  createdAt: string;
-};
-
-/**
- * A message as it stands: what its events come to.
- *
- * @generated from message openagents.conversation.v1.TranscriptMessage
- */
-export type TranscriptMessageJson = {
-  /**
-   * @generated from field: string message_id = 1 [json_name = "message_id"];
-   */
-  message_id?: string;
-
-  /**
-   * "user", "assistant" or "system".
-   *
-   * @generated from field: string role = 2;
-   */
-  role?: string;
-
-  /**
-   * @generated from field: string run_id = 3 [json_name = "run_id"];
-   */
-  run_id?: string;
-
-  /**
-   * @generated from field: repeated openagents.conversation.v1.Part parts = 4;
-   */
-  parts?: PartJson[];
-
-  /**
-   * "streaming", "done", "failed" or "stopped".
-   *
-   * @generated from field: string status = 5;
-   */
-  status?: string;
-
-  /**
-   * The message before it in its branch; empty for the first one.
-   *
-   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
-   */
-  parent_id?: string;
-
-  /**
-   * Who wrote it; empty when the engine did.
-   *
-   * @generated from field: string author = 7;
-   */
-  author?: string;
-
-  /**
-   * When it was sent; of an answer, when its run started.
-   *
-   * @generated from field: string created_at = 8 [json_name = "created_at"];
-   */
-  created_at?: string;
-};
-
-/**
- * Describes the message openagents.conversation.v1.TranscriptMessage.
- * Use `create(TranscriptMessageSchema)` to create a new message.
- */
-export const TranscriptMessageSchema: GenMessage<TranscriptMessage, {jsonType: TranscriptMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 9);
-
-/**
  * POST /chat
  *
  * @generated from message openagents.conversation.v1.ChatRequest
@@ -703,6 +582,20 @@ export type ChatRequest = Message<"openagents.conversation.v1.ChatRequest"> & {
    * @generated from field: google.protobuf.Struct params = 6;
    */
   params?: JsonObject | undefined;
+
+  /**
+   * Instead of a message: an answer, or a question, of which another answer is wanted.
+   *
+   * @generated from field: string regenerate = 10;
+   */
+  regenerate: string;
+
+  /**
+   * The user's message that this one is another version of.
+   *
+   * @generated from field: string edit = 11;
+   */
+  edit: string;
 };
 
 /**
@@ -750,6 +643,20 @@ export type ChatRequestJson = {
    * @generated from field: google.protobuf.Struct params = 6;
    */
   params?: StructJson;
+
+  /**
+   * Instead of a message: an answer, or a question, of which another answer is wanted.
+   *
+   * @generated from field: string regenerate = 10;
+   */
+  regenerate?: string;
+
+  /**
+   * The user's message that this one is another version of.
+   *
+   * @generated from field: string edit = 11;
+   */
+  edit?: string;
 };
 
 /**
@@ -757,7 +664,7 @@ export type ChatRequestJson = {
  * Use `create(ChatRequestSchema)` to create a new message.
  */
 export const ChatRequestSchema: GenMessage<ChatRequest, {jsonType: ChatRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 10);
+  messageDesc(file_openagents_conversation_v1_conversation, 9);
 
 /**
  * 202: the run is durable.
@@ -822,7 +729,7 @@ export type ChatResponseJson = {
  * Use `create(ChatResponseSchema)` to create a new message.
  */
 export const ChatResponseSchema: GenMessage<ChatResponse, {jsonType: ChatResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 11);
+  messageDesc(file_openagents_conversation_v1_conversation, 10);
 
 /**
  * POST /chat/:conv_id/stop
@@ -867,7 +774,7 @@ export type StopResponseJson = {
  * Use `create(StopResponseSchema)` to create a new message.
  */
 export const StopResponseSchema: GenMessage<StopResponse, {jsonType: StopResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 12);
+  messageDesc(file_openagents_conversation_v1_conversation, 11);
 
 /**
  * GET /chat/:conv_id
@@ -988,7 +895,7 @@ export type ConversationStateJson = {
  * Use `create(ConversationStateSchema)` to create a new message.
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 13);
+  messageDesc(file_openagents_conversation_v1_conversation, 12);
 
 /**
  * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
@@ -1033,7 +940,7 @@ export type UiMessagePageJson = {
  * Use `create(UiMessagePageSchema)` to create a new message.
  */
 export const UiMessagePageSchema: GenMessage<UiMessagePage, {jsonType: UiMessagePageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 14);
+  messageDesc(file_openagents_conversation_v1_conversation, 13);
 
 /**
  * A message as the AI SDK's `UIMessage`.
@@ -1094,7 +1001,91 @@ export type UiMessageJson = {
  * Use `create(UiMessageSchema)` to create a new message.
  */
 export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 14);
+
+/**
+ * POST /chat/:conv_id/branch
+ *
+ * @generated from message openagents.conversation.v1.ChooseBranchRequest
+ */
+export type ChooseBranchRequest = Message<"openagents.conversation.v1.ChooseBranchRequest"> & {
+  /**
+   * Any message of the branch.
+   *
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+};
+
+/**
+ * POST /chat/:conv_id/branch
+ *
+ * @generated from message openagents.conversation.v1.ChooseBranchRequest
+ */
+export type ChooseBranchRequestJson = {
+  /**
+   * Any message of the branch.
+   *
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ChooseBranchRequest.
+ * Use `create(ChooseBranchRequestSchema)` to create a new message.
+ */
+export const ChooseBranchRequestSchema: GenMessage<ChooseBranchRequest, {jsonType: ChooseBranchRequestJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 15);
+
+/**
+ * 200: the branch is the active one.
+ *
+ * @generated from message openagents.conversation.v1.ChooseBranchResponse
+ */
+export type ChooseBranchResponse = Message<"openagents.conversation.v1.ChooseBranchResponse"> & {
+  /**
+   * The last message of the branch.
+   *
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * The position after the change.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor: string;
+};
+
+/**
+ * 200: the branch is the active one.
+ *
+ * @generated from message openagents.conversation.v1.ChooseBranchResponse
+ */
+export type ChooseBranchResponseJson = {
+  /**
+   * The last message of the branch.
+   *
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * The position after the change.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ChooseBranchResponse.
+ * Use `create(ChooseBranchResponseSchema)` to create a new message.
+ */
+export const ChooseBranchResponseSchema: GenMessage<ChooseBranchResponse, {jsonType: ChooseBranchResponseJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
 
 /**
  * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
@@ -1129,7 +1120,7 @@ export type QueueStateJson = {
  * Use `create(QueueStateSchema)` to create a new message.
  */
 export const QueueStateSchema: GenMessage<QueueState, {jsonType: QueueStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 16);
+  messageDesc(file_openagents_conversation_v1_conversation, 17);
 
 /**
  * PATCH /chat/:conv_id/queue/:run_id: either of the two.
@@ -1170,7 +1161,7 @@ export type EditQueuedRequestJson = {
  * Use `create(EditQueuedRequestSchema)` to create a new message.
  */
 export const EditQueuedRequestSchema: GenMessage<EditQueuedRequest, {jsonType: EditQueuedRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 17);
+  messageDesc(file_openagents_conversation_v1_conversation, 18);
 
 /**
  * POST /chat/:conv_id/events: what another writer adds, with no run.
@@ -1205,7 +1196,7 @@ export type PostEventsRequestJson = {
  * Use `create(PostEventsRequestSchema)` to create a new message.
  */
 export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 18);
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
 
 /**
  * 201: the events are durable.
@@ -1240,7 +1231,7 @@ export type PostEventsResponseJson = {
  * Use `create(PostEventsResponseSchema)` to create a new message.
  */
 export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 19);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
  * POST /files: what was stored.
@@ -1321,7 +1312,7 @@ export type StoredFileJson = {
  * Use `create(StoredFileSchema)` to create a new message.
  */
 export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 20);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
@@ -1352,7 +1343,7 @@ export type ParticipantListJson = {
  * Use `create(ParticipantListSchema)` to create a new message.
  */
 export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 21);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -1397,7 +1388,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 22);
+  messageDesc(file_openagents_conversation_v1_conversation, 23);
 
 /**
  * A conversation, to be picked from a list.
@@ -1466,7 +1457,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 23);
+  messageDesc(file_openagents_conversation_v1_conversation, 24);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -1511,5 +1502,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 24);
+  messageDesc(file_openagents_conversation_v1_conversation, 25);
 

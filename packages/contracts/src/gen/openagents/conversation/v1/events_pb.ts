@@ -14,7 +14,7 @@ import type { Message as Message$1 } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/events.proto.
  */
 export const file_openagents_conversation_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiswkKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIABJHCgpmaWxlX2FkZGVkGAwgASgLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUFkZGVkSABSCmZpbGVfYWRkZWQSTQoMc291cmNlX2FkZGVkGA0gASgLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuU291cmNlQWRkZWRIAFIMc291cmNlX2FkZGVkEkoKC3J1bl9yZXN1bWVkGA4gASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuUmVzdW1lZEgAUgtydW5fcmVzdW1lZBJQCg1xdWV1ZV9jaGFuZ2VkGA8gASgLMigub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVDaGFuZ2VkSABSDXF1ZXVlX2NoYW5nZWQSZQoUcGFydGljaXBhbnRzX2NoYW5nZWQYECABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudHNDaGFuZ2VkSABSFHBhcnRpY2lwYW50c19jaGFuZ2VkQgYKBGJvZHkiPQoKUnVuU3RhcnRlZBIPCgdzdWJqZWN0GAEgASgJEh4KCnN0YXJ0ZWRfYXQYAiABKAlSCnN0YXJ0ZWRfYXQibgoLUnVuRmluaXNoZWQSEwoGcmVhc29uGAEgASgJSACIAQESNQoFdXNhZ2UYAiABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Vc2FnZUgBiAEBQgkKB19yZWFzb25CCAoGX3VzYWdlIn4KBVVzYWdlEicKDGlucHV0X3Rva2VucxgBIAEoBUgAUgxpbnB1dF90b2tlbnOIAQESKQoNb3V0cHV0X3Rva2VucxgCIAEoBUgBUg1vdXRwdXRfdG9rZW5ziAEBQg8KDV9pbnB1dF90b2tlbnNCEAoOX291dHB1dF90b2tlbnMiRgoJUnVuRmFpbGVkEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIaCghlcnJvcl9pZBgDIAEoCVIIZXJyb3JfaWQiVAoKUnVuUmVzdW1lZBIPCgdhdHRlbXB0GAEgASgFEjUKBGtlcHQYAiADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5LZXB0TWVzc2FnZSI8CgtLZXB0TWVzc2FnZRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEg0KBXBhcnRzGAIgASgFIiwKClJ1blN0b3BwZWQSEwoGcmVhc29uGAEgASgJSACIAQFCCQoHX3JlYXNvbiLEAQoHTWVzc2FnZRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHJvbGUYAiABKAkSDAoEdGV4dBgDIAEoCRIeCgpjcmVhdGVkX2F0GAQgASgJUgpjcmVhdGVkX2F0Ei8KBXBhcnRzGAUgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIcCglwYXJlbnRfaWQYBiABKAlSCXBhcmVudF9pZBIOCgZhdXRob3IYByABKAkigwIKBFBhcnQSDgoEdGV4dBgBIAEoCUgAEhMKCXJlYXNvbmluZxgCIAEoCUgAEjAKBHRvb2wYAyABKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sSAASNAoGY3VzdG9tGAQgASgLMiIub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ3VzdG9tSAASMAoEZmlsZRgFIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGVIABI0CgZzb3VyY2UYBiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2VIAEIGCgRib2R5IqUBCgRUb29sEiIKDHRvb2xfY2FsbF9pZBgBIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAiABKAkSJQoFaW5wdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIk8KBEZpbGUSCwoDdXJsGAEgASgJEh4KCm1lZGlhX3R5cGUYAiABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgDIAEoCRIMCgRzaXplGAQgASgDIkIKBlNvdXJjZRIcCglzb3VyY2VfaWQYASABKAlSCXNvdXJjZV9pZBILCgN1cmwYAiABKAkSDQoFdGl0bGUYAyABKAkiWwoJRmlsZUFkZGVkEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSLgoEZmlsZRgCIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGUiYQoLU291cmNlQWRkZWQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIyCgZzb3VyY2UYAiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2UiSQoMUXVldWVDaGFuZ2VkEjkKBnF1ZXVlZBgBIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2UiqAEKDVF1ZXVlZE1lc3NhZ2USFgoGcnVuX2lkGAEgASgJUgZydW5faWQSHgoKbWVzc2FnZV9pZBgCIAEoCVIKbWVzc2FnZV9pZBIvCgVwYXJ0cxgDIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSDgoGYXV0aG9yGAQgASgJEh4KCmNyZWF0ZWRfYXQYBSABKAlSCmNyZWF0ZWRfYXQiVAoTUGFydGljaXBhbnRzQ2hhbmdlZBI9CgxwYXJ0aWNpcGFudHMYASADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudCIsCgtQYXJ0aWNpcGFudBIPCgdzdWJqZWN0GAEgASgJEgwKBHJvbGUYAiABKAkiOQoJVGV4dERlbHRhEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEdGV4dBgCIAEoCSI+Cg5SZWFzb25pbmdEZWx0YRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHRleHQYAiABKAkigwEKCFRvb2xDYWxsEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSIgoMdG9vbF9jYWxsX2lkGAIgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgDIAEoCRIlCgVpbnB1dBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKkAQoKVG9vbFJlc3VsdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAyABKAkSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIlwKBkN1c3RvbRIMCgRuYW1lGAEgASgJEiQKBGRhdGEYAiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSHgoKbWVzc2FnZV9pZBgDIAEoCVIKbWVzc2FnZV9pZCIWCgZTdGF0dXMSDAoEdGV4dBgBIAEoCWIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiiAoKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIABJHCgpmaWxlX2FkZGVkGAwgASgLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUFkZGVkSABSCmZpbGVfYWRkZWQSTQoMc291cmNlX2FkZGVkGA0gASgLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuU291cmNlQWRkZWRIAFIMc291cmNlX2FkZGVkEkoKC3J1bl9yZXN1bWVkGA4gASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuUmVzdW1lZEgAUgtydW5fcmVzdW1lZBJQCg1xdWV1ZV9jaGFuZ2VkGA8gASgLMigub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVDaGFuZ2VkSABSDXF1ZXVlX2NoYW5nZWQSZQoUcGFydGljaXBhbnRzX2NoYW5nZWQYECABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudHNDaGFuZ2VkSABSFHBhcnRpY2lwYW50c19jaGFuZ2VkElMKDmJyYW5jaF9jaGFuZ2VkGBQgASgLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQnJhbmNoQ2hhbmdlZEgAUg5icmFuY2hfY2hhbmdlZEIGCgRib2R5Ij0KClJ1blN0YXJ0ZWQSDwoHc3ViamVjdBgBIAEoCRIeCgpzdGFydGVkX2F0GAIgASgJUgpzdGFydGVkX2F0Im4KC1J1bkZpbmlzaGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBEjUKBXVzYWdlGAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVXNhZ2VIAYgBAUIJCgdfcmVhc29uQggKBl91c2FnZSJ+CgVVc2FnZRInCgxpbnB1dF90b2tlbnMYASABKAVIAFIMaW5wdXRfdG9rZW5ziAEBEikKDW91dHB1dF90b2tlbnMYAiABKAVIAVINb3V0cHV0X3Rva2Vuc4gBAUIPCg1faW5wdXRfdG9rZW5zQhAKDl9vdXRwdXRfdG9rZW5zIkYKCVJ1bkZhaWxlZBIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSGgoIZXJyb3JfaWQYAyABKAlSCGVycm9yX2lkIlQKClJ1blJlc3VtZWQSDwoHYXR0ZW1wdBgBIAEoBRI1CgRrZXB0GAIgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuS2VwdE1lc3NhZ2UiPAoLS2VwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBINCgVwYXJ0cxgCIAEoBSIsCgpSdW5TdG9wcGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBQgkKB19yZWFzb24i1gEKB01lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEgwKBHRleHQYAyABKAkSHgoKY3JlYXRlZF9hdBgEIAEoCVIKY3JlYXRlZF9hdBIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEhAKCHNpYmxpbmdzGAggAygJIvoBChFUcmFuc2NyaXB0TWVzc2FnZRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHJvbGUYAiABKAkSFgoGcnVuX2lkGAMgASgJUgZydW5faWQSLwoFcGFydHMYBCADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0Eg4KBnN0YXR1cxgFIAEoCRIcCglwYXJlbnRfaWQYBiABKAlSCXBhcmVudF9pZBIOCgZhdXRob3IYByABKAkSHgoKY3JlYXRlZF9hdBgIIAEoCVIKY3JlYXRlZF9hdBIQCghzaWJsaW5ncxgJIAMoCSKDAgoEUGFydBIOCgR0ZXh0GAEgASgJSAASEwoJcmVhc29uaW5nGAIgASgJSAASMAoEdG9vbBgDIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRvb2xIABI0CgZjdXN0b20YBCABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABIwCgRmaWxlGAUgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUgAEjQKBnNvdXJjZRgGIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlNvdXJjZUgAQgYKBGJvZHkipQEKBFRvb2wSIgoMdG9vbF9jYWxsX2lkGAEgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgCIAEoCRIlCgVpbnB1dBgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRImCgZvdXRwdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBSABKAlIAIgBAUIICgZfZXJyb3IiTwoERmlsZRILCgN1cmwYASABKAkSHgoKbWVkaWFfdHlwZRgCIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAMgASgJEgwKBHNpemUYBCABKAMiQgoGU291cmNlEhwKCXNvdXJjZV9pZBgBIAEoCVIJc291cmNlX2lkEgsKA3VybBgCIAEoCRINCgV0aXRsZRgDIAEoCSJbCglGaWxlQWRkZWQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIuCgRmaWxlGAIgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZSJhCgtTb3VyY2VBZGRlZBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEjIKBnNvdXJjZRgCIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlNvdXJjZSJJCgxRdWV1ZUNoYW5nZWQSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSK8AQoNUXVldWVkTWVzc2FnZRIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIeCgptZXNzYWdlX2lkGAIgASgJUgptZXNzYWdlX2lkEi8KBXBhcnRzGAMgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZhdXRob3IYBCABKAkSHgoKY3JlYXRlZF9hdBgFIAEoCVIKY3JlYXRlZF9hdBISCgpyZWdlbmVyYXRlGAYgASgJIpABCg1CcmFuY2hDaGFuZ2VkEhwKCXBhcmVudF9pZBgBIAEoCVIJcGFyZW50X2lkEhAKCHNpYmxpbmdzGAIgAygJEj8KCG1lc3NhZ2VzGAMgAygLMi0ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVHJhbnNjcmlwdE1lc3NhZ2USDgoGcmVsb2FkGAQgASgIIlQKE1BhcnRpY2lwYW50c0NoYW5nZWQSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQiLAoLUGFydGljaXBhbnQSDwoHc3ViamVjdBgBIAEoCRIMCgRyb2xlGAIgASgJIjkKCVRleHREZWx0YRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHRleHQYAiABKAkiPgoOUmVhc29uaW5nRGVsdGESHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgR0ZXh0GAIgASgJIoMBCghUb29sQ2FsbBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAyABKAkSJQoFaW5wdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUipAEKClRvb2xSZXN1bHQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIiCgx0b29sX2NhbGxfaWQYAiABKAlSDHRvb2xfY2FsbF9pZBIMCgR0b29sGAMgASgJEiYKBm91dHB1dBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRISCgVlcnJvchgFIAEoCUgAiAEBQggKBl9lcnJvciJcCgZDdXN0b20SDAoEbmFtZRgBIAEoCRIkCgRkYXRhGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEh4KCm1lc3NhZ2VfaWQYAyABKAlSCm1lc3NhZ2VfaWQiFgoGU3RhdHVzEgwKBHRleHQYASABKAliBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
  * One entry of the log `chat:<conv_id>`.
@@ -166,6 +166,12 @@ export type Event = Message$1<"openagents.conversation.v1.Event"> & {
      */
     value: ParticipantsChanged;
     case: "participantsChanged";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.BranchChanged branch_changed = 20 [json_name = "branch_changed"];
+     */
+    value: BranchChanged;
+    case: "branchChanged";
   } | { case: undefined; value?: undefined };
 };
 
@@ -254,6 +260,11 @@ export type EventJson = {
    * @generated from field: openagents.conversation.v1.ParticipantsChanged participants_changed = 16 [json_name = "participants_changed"];
    */
   participants_changed?: ParticipantsChangedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.BranchChanged branch_changed = 20 [json_name = "branch_changed"];
+   */
+  branch_changed?: BranchChangedJson;
 };
 
 /**
@@ -634,6 +645,13 @@ export type Message = Message$1<"openagents.conversation.v1.Message"> & {
    * @generated from field: string author = 7;
    */
   author: string;
+
+  /**
+   * All messages with the same parent in their order, this one among them. Empty when it is the only one.
+   *
+   * @generated from field: repeated string siblings = 8;
+   */
+  siblings: string[];
 };
 
 /**
@@ -686,6 +704,13 @@ export type MessageJson = {
    * @generated from field: string author = 7;
    */
   author?: string;
+
+  /**
+   * All messages with the same parent in their order, this one among them. Empty when it is the only one.
+   *
+   * @generated from field: repeated string siblings = 8;
+   */
+  siblings?: string[];
 };
 
 /**
@@ -694,6 +719,141 @@ export type MessageJson = {
  */
 export const MessageSchema: GenMessage<Message, {jsonType: MessageJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_events, 9);
+
+/**
+ * A message as it stands: what its events come to.
+ *
+ * @generated from message openagents.conversation.v1.TranscriptMessage
+ */
+export type TranscriptMessage = Message$1<"openagents.conversation.v1.TranscriptMessage"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * "user", "assistant" or "system".
+   *
+   * @generated from field: string role = 2;
+   */
+  role: string;
+
+  /**
+   * @generated from field: string run_id = 3 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 4;
+   */
+  parts: Part[];
+
+  /**
+   * "streaming", "done", "failed" or "stopped".
+   *
+   * @generated from field: string status = 5;
+   */
+  status: string;
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
+   */
+  parentId: string;
+
+  /**
+   * Who wrote it; empty when the engine did.
+   *
+   * @generated from field: string author = 7;
+   */
+  author: string;
+
+  /**
+   * When it was sent; of an answer, when its run started.
+   *
+   * @generated from field: string created_at = 8 [json_name = "created_at"];
+   */
+  createdAt: string;
+
+  /**
+   * All messages with the same parent in their order, this one among them. Empty when it is the only one.
+   *
+   * @generated from field: repeated string siblings = 9;
+   */
+  siblings: string[];
+};
+
+/**
+ * A message as it stands: what its events come to.
+ *
+ * @generated from message openagents.conversation.v1.TranscriptMessage
+ */
+export type TranscriptMessageJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * "user", "assistant" or "system".
+   *
+   * @generated from field: string role = 2;
+   */
+  role?: string;
+
+  /**
+   * @generated from field: string run_id = 3 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * @generated from field: repeated openagents.conversation.v1.Part parts = 4;
+   */
+  parts?: PartJson[];
+
+  /**
+   * "streaming", "done", "failed" or "stopped".
+   *
+   * @generated from field: string status = 5;
+   */
+  status?: string;
+
+  /**
+   * The message before it in its branch; empty for the first one.
+   *
+   * @generated from field: string parent_id = 6 [json_name = "parent_id"];
+   */
+  parent_id?: string;
+
+  /**
+   * Who wrote it; empty when the engine did.
+   *
+   * @generated from field: string author = 7;
+   */
+  author?: string;
+
+  /**
+   * When it was sent; of an answer, when its run started.
+   *
+   * @generated from field: string created_at = 8 [json_name = "created_at"];
+   */
+  created_at?: string;
+
+  /**
+   * All messages with the same parent in their order, this one among them. Empty when it is the only one.
+   *
+   * @generated from field: repeated string siblings = 9;
+   */
+  siblings?: string[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.TranscriptMessage.
+ * Use `create(TranscriptMessageSchema)` to create a new message.
+ */
+export const TranscriptMessageSchema: GenMessage<TranscriptMessage, {jsonType: TranscriptMessageJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 10);
 
 /**
  * A piece of a message, in the order in which it was begun.
@@ -785,7 +945,7 @@ export type PartJson = {
  * Use `create(PartSchema)` to create a new message.
  */
 export const PartSchema: GenMessage<Part, {jsonType: PartJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 10);
+  messageDesc(file_openagents_conversation_v1_events, 11);
 
 /**
  * A use of a tool, with its result once there is one.
@@ -856,7 +1016,7 @@ export type ToolJson = {
  * Use `create(ToolSchema)` to create a new message.
  */
 export const ToolSchema: GenMessage<Tool, {jsonType: ToolJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 11);
+  messageDesc(file_openagents_conversation_v1_events, 12);
 
 /**
  * A file of a message.
@@ -929,7 +1089,7 @@ export type FileJson = {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File, {jsonType: FileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 12);
+  messageDesc(file_openagents_conversation_v1_events, 13);
 
 /**
  * What an answer is based on.
@@ -980,7 +1140,7 @@ export type SourceJson = {
  * Use `create(SourceSchema)` to create a new message.
  */
 export const SourceSchema: GenMessage<Source, {jsonType: SourceJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 13);
+  messageDesc(file_openagents_conversation_v1_events, 14);
 
 /**
  * A file becomes part of a message that is being written.
@@ -1021,7 +1181,7 @@ export type FileAddedJson = {
  * Use `create(FileAddedSchema)` to create a new message.
  */
 export const FileAddedSchema: GenMessage<FileAdded, {jsonType: FileAddedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 14);
+  messageDesc(file_openagents_conversation_v1_events, 15);
 
 /**
  * A source becomes part of a message that is being written.
@@ -1062,7 +1222,7 @@ export type SourceAddedJson = {
  * Use `create(SourceAddedSchema)` to create a new message.
  */
 export const SourceAddedSchema: GenMessage<SourceAdded, {jsonType: SourceAddedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 15);
+  messageDesc(file_openagents_conversation_v1_events, 16);
 
 /**
  * The messages that wait for the active run to end, in order. It replaces the list before.
@@ -1093,7 +1253,7 @@ export type QueueChangedJson = {
  * Use `create(QueueChangedSchema)` to create a new message.
  */
 export const QueueChangedSchema: GenMessage<QueueChanged, {jsonType: QueueChangedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 16);
+  messageDesc(file_openagents_conversation_v1_events, 17);
 
 /**
  * A message that waits for its run.
@@ -1127,6 +1287,13 @@ export type QueuedMessage = Message$1<"openagents.conversation.v1.QueuedMessage"
    * @generated from field: string created_at = 5 [json_name = "created_at"];
    */
   createdAt: string;
+
+  /**
+   * It asks for another answer to this message, and is none itself.
+   *
+   * @generated from field: string regenerate = 6;
+   */
+  regenerate: string;
 };
 
 /**
@@ -1161,6 +1328,13 @@ export type QueuedMessageJson = {
    * @generated from field: string created_at = 5 [json_name = "created_at"];
    */
   created_at?: string;
+
+  /**
+   * It asks for another answer to this message, and is none itself.
+   *
+   * @generated from field: string regenerate = 6;
+   */
+  regenerate?: string;
 };
 
 /**
@@ -1168,7 +1342,84 @@ export type QueuedMessageJson = {
  * Use `create(QueuedMessageSchema)` to create a new message.
  */
 export const QueuedMessageSchema: GenMessage<QueuedMessage, {jsonType: QueuedMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 17);
+  messageDesc(file_openagents_conversation_v1_events, 18);
+
+/**
+ * Another branch is active from here: clients remove all messages after the parent, and append the new ones.
+ *
+ * @generated from message openagents.conversation.v1.BranchChanged
+ */
+export type BranchChanged = Message$1<"openagents.conversation.v1.BranchChanged"> & {
+  /**
+   * The last message that both branches have; empty when they differ from the first one.
+   *
+   * @generated from field: string parent_id = 1 [json_name = "parent_id"];
+   */
+  parentId: string;
+
+  /**
+   * The other messages that follow the parent. The next message after it has them as its siblings.
+   *
+   * @generated from field: repeated string siblings = 2;
+   */
+  siblings: string[];
+
+  /**
+   * What follows the parent in the branch that was chosen.
+   *
+   * @generated from field: repeated openagents.conversation.v1.TranscriptMessage messages = 3;
+   */
+  messages: TranscriptMessage[];
+
+  /**
+   * The branch is too long for an event: the client reads the conversation again.
+   *
+   * @generated from field: bool reload = 4;
+   */
+  reload: boolean;
+};
+
+/**
+ * Another branch is active from here: clients remove all messages after the parent, and append the new ones.
+ *
+ * @generated from message openagents.conversation.v1.BranchChanged
+ */
+export type BranchChangedJson = {
+  /**
+   * The last message that both branches have; empty when they differ from the first one.
+   *
+   * @generated from field: string parent_id = 1 [json_name = "parent_id"];
+   */
+  parent_id?: string;
+
+  /**
+   * The other messages that follow the parent. The next message after it has them as its siblings.
+   *
+   * @generated from field: repeated string siblings = 2;
+   */
+  siblings?: string[];
+
+  /**
+   * What follows the parent in the branch that was chosen.
+   *
+   * @generated from field: repeated openagents.conversation.v1.TranscriptMessage messages = 3;
+   */
+  messages?: TranscriptMessageJson[];
+
+  /**
+   * The branch is too long for an event: the client reads the conversation again.
+   *
+   * @generated from field: bool reload = 4;
+   */
+  reload?: boolean;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.BranchChanged.
+ * Use `create(BranchChangedSchema)` to create a new message.
+ */
+export const BranchChangedSchema: GenMessage<BranchChanged, {jsonType: BranchChangedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 19);
 
 /**
  * Who takes part, besides the owner. It replaces the list before.
@@ -1199,7 +1450,7 @@ export type ParticipantsChangedJson = {
  * Use `create(ParticipantsChangedSchema)` to create a new message.
  */
 export const ParticipantsChangedSchema: GenMessage<ParticipantsChanged, {jsonType: ParticipantsChangedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 18);
+  messageDesc(file_openagents_conversation_v1_events, 20);
 
 /**
  * A person who takes part in a conversation.
@@ -1244,7 +1495,7 @@ export type ParticipantJson = {
  * Use `create(ParticipantSchema)` to create a new message.
  */
 export const ParticipantSchema: GenMessage<Participant, {jsonType: ParticipantJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 19);
+  messageDesc(file_openagents_conversation_v1_events, 21);
 
 /**
  * More text of a message that is being written.
@@ -1285,7 +1536,7 @@ export type TextDeltaJson = {
  * Use `create(TextDeltaSchema)` to create a new message.
  */
 export const TextDeltaSchema: GenMessage<TextDelta, {jsonType: TextDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 20);
+  messageDesc(file_openagents_conversation_v1_events, 22);
 
 /**
  * More of what the model thinks before it answers.
@@ -1326,7 +1577,7 @@ export type ReasoningDeltaJson = {
  * Use `create(ReasoningDeltaSchema)` to create a new message.
  */
 export const ReasoningDeltaSchema: GenMessage<ReasoningDelta, {jsonType: ReasoningDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 21);
+  messageDesc(file_openagents_conversation_v1_events, 23);
 
 /**
  * A tool is used.
@@ -1387,7 +1638,7 @@ export type ToolCallJson = {
  * Use `create(ToolCallSchema)` to create a new message.
  */
 export const ToolCallSchema: GenMessage<ToolCall, {jsonType: ToolCallJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 22);
+  messageDesc(file_openagents_conversation_v1_events, 24);
 
 /**
  * What a tool answered.
@@ -1462,7 +1713,7 @@ export type ToolResultJson = {
  * Use `create(ToolResultSchema)` to create a new message.
  */
 export const ToolResultSchema: GenMessage<ToolResult, {jsonType: ToolResultJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 23);
+  messageDesc(file_openagents_conversation_v1_events, 25);
 
 /**
  * Something that only this application knows, such as `<tool>_result` for a result that has a view of its own.
@@ -1513,7 +1764,7 @@ export type CustomJson = {
  * Use `create(CustomSchema)` to create a new message.
  */
 export const CustomSchema: GenMessage<Custom, {jsonType: CustomJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 24);
+  messageDesc(file_openagents_conversation_v1_events, 26);
 
 /**
  * What is going on, to show while waiting.
@@ -1544,5 +1795,5 @@ export type StatusJson = {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status, {jsonType: StatusJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 25);
+  messageDesc(file_openagents_conversation_v1_events, 27);
 
