@@ -1,4 +1,5 @@
 import type {
+  BranchChangedJson,
   EventFrameJson,
   EventJson,
   HelloJson,
@@ -146,8 +147,21 @@ function applyEvent(before: Transcript, runId: string, event: EventJson): Transc
   if (event.run_stopped)
     return ended(before, "stopped", { run_id: runId, status: "stopped", ...event.run_stopped });
   if (event.status) return { ...before, activity: event.status.text ?? "" };
+  if (event.branch_changed) return onBranch(before, event.branch_changed);
   const messages = said(before.messages, runId, event);
   return messages === before.messages ? before : { ...before, messages, activity: undefined };
+}
+
+/** Another branch is active. One that the event does not have is read again: without a cursor a snapshot replaces everything. */
+function onBranch(
+  before: Transcript,
+  { parent_id = "", messages = [], reload }: BranchChangedJson,
+): Transcript {
+  const last = before.messages.findIndex(({ message_id }) => message_id === parent_id);
+  const unknown = parent_id !== "" && last < 0 && before.messages.length > 0;
+  if (reload || unknown)
+    return { ...before, cursor: "", seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
+  return { ...before, messages: [...before.messages.slice(0, last + 1), ...messages] };
 }
 
 function said(

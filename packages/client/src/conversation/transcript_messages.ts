@@ -30,7 +30,7 @@ export function changeMessage(
     ...(before?.message_id && { parent_id: before.message_id }),
     ...(before?.created_at && { created_at: before.created_at }),
   };
-  return [...messages, change(begun)];
+  return append(messages, change(begun));
 }
 
 /** The messages with a whole one, in the place of the one with its id. */
@@ -39,6 +39,8 @@ export function replaceMessage(messages: Messages, runId: string, message: Messa
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const known = messages[index];
   const parent_id = message.parent_id || (known ? known.parent_id : lastOf(messages, runId)?.message_id);
+  const siblings = message.siblings ?? known?.siblings;
+  const replies = message.replies ?? known?.replies;
   const whole: TranscriptMessageJson = {
     message_id: id,
     role,
@@ -48,19 +50,47 @@ export function replaceMessage(messages: Messages, runId: string, message: Messa
     ...(parent_id && { parent_id }),
     ...(author && { author }),
     ...(created_at && { created_at }),
+    ...(siblings && { siblings }),
+    ...(replies && { replies }),
   };
-  return known ? replaced(messages, index, whole) : [...messages, whole];
+  return known ? replaced(messages, index, whole) : append(messages, whole);
+}
+
+/** The messages with a new one, which has the replies to its parent in other branches as its siblings. */
+function append(messages: Messages, message: TranscriptMessageJson): Messages {
+  const index = messages.findLastIndex(
+    ({ message_id, replies }) => message_id === message.parent_id && replies !== undefined,
+  );
+  const parent = messages[index];
+  if (!parent) return [...messages, message];
+  const { replies = [], ...rest } = parent;
+  const id = message.message_id ?? "";
+  const siblings = message.siblings ?? [...replies.filter((other) => other !== id), id];
+  return [...replaced(messages, index, rest), { ...message, siblings }];
 }
 
 /** The messages after a run was resumed: its own are cut back to those that are kept. What a person wrote stays. */
 export function cutBack(messages: Messages, runId: string, { kept = [] }: RunResumedJson): Messages {
   const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
+  const isOwn = ({ run_id, role }: TranscriptMessageJson) => run_id === runId && role !== "user";
+  /** The siblings of messages that are removed, by their parent. */
+  const left = new Map<string | undefined, string[]>();
+  for (const message of messages) {
+    const { message_id = "", parent_id, siblings } = message;
+    if (isOwn(message) && !counts.has(message_id) && siblings)
+      left.set(
+        parent_id,
+        siblings.filter((other) => other !== message_id),
+      );
+  }
   return messages.flatMap((message) => {
-    if (message.run_id !== runId || message.role === "user") return [message];
+    const replies = left.get(message.message_id);
+    if (!isOwn(message)) return [replies ? { ...message, replies } : message];
     const count = counts.get(message.message_id ?? "");
     if (count === undefined) return [];
     const { parts = [] } = message;
-    return [parts.length > count ? { ...message, parts: parts.slice(0, count) } : message];
+    const cut = parts.length > count ? { ...message, parts: parts.slice(0, count) } : message;
+    return [replies ? { ...cut, replies } : cut];
   });
 }
 

@@ -14,6 +14,7 @@ import { openPostgresFileStore } from "./files/postgres_file_store.ts";
 import { listFailedRuns, listOfOrg, listOwn, readLogPage } from "./listing.ts";
 import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
+import { openBranches } from "./messages/branches.ts";
 import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
 import type { ConversationOptions } from "./options.ts";
@@ -25,7 +26,7 @@ import type { ConversationPlane } from "./plane.ts";
 import { contentHash } from "./queue/content_hash.ts";
 import { frameOf } from "./queue/frame_queue.ts";
 import { openQueue, readQueuedContent } from "./queue/queue.ts";
-import { chat, checkConvId, checkMessage } from "./runs/chat.ts";
+import { chat, checkConvId, checkId, checkMessage } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
 import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
@@ -123,6 +124,7 @@ export async function openConversationPlane(
   };
   const announcer = openAnnouncer(context, log);
   const queue = openQueue(database, announcer);
+  const branches = openBranches({ database, log, messages: messageStore });
   const memberships = openMemberships(context, database);
   const participants = openParticipants(database, announcer, () => {
     memberships.recheck();
@@ -200,6 +202,19 @@ export async function openConversationPlane(
     }
   }
 
+  /** A conversation whose sockets know which branch is active. */
+  async function told(conversation: Conversation): Promise<Conversation> {
+    if (conversation.untold) await branches.tell(conversation);
+    return conversation;
+  }
+
+  /** The branch that ends with a message, as it is stored. */
+  async function branchPage(conversation: ConversationRef, leaf: string, limits: PageLimits) {
+    const page = await messageStore.upTo(conversation, leaf, limits);
+    if (page.messages.length > 0) return page;
+    throw new KhalaError("not_found", notFound("message", leaf).message, { field: "leaf" });
+  }
+
   function stopEverywhere(runId: string, reason: string): void {
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
   }
@@ -245,12 +260,23 @@ export async function openConversationPlane(
       refuseWhenStopping(draining);
       const waitMs = leaseMs;
       const { stored } = options;
-      const deps = { log, store, runs, takeover, queue, quota: messages, stored, stopEverywhere, waitMs };
+      const deps = {
+        ...{ log, store, runs, takeover, queue, branches },
+        ...{ quota: messages, stored, stopEverywhere, waitMs },
+      };
+      const { org } = caller;
+      const { convId, messageId, resent } = command;
+      // The files of a message that is answered again are stored already.
+      const known =
+        resent === "regenerate" &&
+        messageId !== undefined &&
+        (await messageStore.has({ org, convId }, messageId));
+      const { parts: _, ...withoutParts } = command;
       const prepared = await prepareTurn(
         context,
         { store, files, params: options.engine.params },
         caller,
-        command,
+        known ? withoutParts : command,
       );
       return chat(context, deps, caller, prepared, contentHash(command));
     },
@@ -288,12 +314,18 @@ export async function openConversationPlane(
     async post(caller, convId, events) {
       checkConvId(convId);
       messages.take(caller.org);
-      const conversation = await store.check(caller, "conversation.write", convId);
+      const conversation = await told(await store.check(caller, "conversation.write", convId));
       options.stored?.take(caller.org, "conversations", Buffer.byteLength(JSON.stringify(events)));
       const asSystem = reachesOrg(caller, "conversation.write");
       const deps = { database, log, newId: context.newId, now: () => context.clock.now() };
       const poster = { author: caller.subject, asSystem };
       return { cursor: await postEvents(deps, conversation, poster, events) };
+    },
+
+    async chooseBranch(caller, convId, messageId) {
+      checkConvId(convId);
+      checkId("message_id", messageId);
+      return branches.choose(await store.check(caller, "conversation.write", convId), messageId);
     },
 
     async participants(caller, convId) {
@@ -315,7 +347,7 @@ export async function openConversationPlane(
 
     async state(caller, convId) {
       checkConvId(convId);
-      const conversation = await store.check(caller, "conversation.read", convId);
+      const conversation = await told(await store.check(caller, "conversation.read", convId));
       const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
       const { queued = [] } = await queue.list(conversation);
       const people = await participants.list(conversation);
@@ -335,11 +367,12 @@ export async function openConversationPlane(
       };
     },
 
-    async messages(caller, convId, { before, limit }) {
+    async messages(caller, convId, { before, leaf, limit }) {
       checkConvId(convId);
       const conversation = await store.check(caller, "conversation.read", convId);
       const limits = { ...PAGE, messages: limit };
       if (before !== undefined) return messageStore.before(conversation, before, limits);
+      if (leaf !== undefined) return branchPage(conversation, leaf, limits);
       return readSnapshot(conversation, limits);
     },
 
@@ -399,7 +432,7 @@ export async function openConversationPlane(
     async attach(caller, convId, subscriber, start, shown) {
       refuseWhenStopping();
       checkConvId(convId);
-      const conversation = await store.ensure(caller, "conversation.read", convId);
+      const conversation = await told(await store.ensure(caller, "conversation.read", convId));
       const { reader, release } = await freshReader(conversation);
       const load: LoadSnapshot = (count = PAGE.messages) =>
         loadSnapshot(reader, messageStore, conversation, { ...PAGE, messages: count });

@@ -1,6 +1,7 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import type {
   ChatResponseJson,
+  ChooseBranchResponseJson,
   ConversationStateJson,
   ConversationSummaryJson,
   EditQueuedRequestJson,
@@ -19,6 +20,7 @@ import type { Service } from "../kit/service.ts";
 import type { ConversationId } from "./conversation.ts";
 import type { ByteRange } from "./files/file_store.ts";
 import type { NewFile, StoredFile } from "./files/files.ts";
+import type { ForkRequest } from "./messages/fork.ts";
 import type { MessagePage } from "./messages/message_store.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
@@ -28,9 +30,9 @@ import type { TimelineEvent } from "./timeline/timeline.ts";
 export type BusyPolicy = "reject" | "queue" | "interrupt";
 
 /** A message that starts a run. */
-export interface ChatCommand {
+export interface ChatCommand extends ForkRequest {
   readonly convId: string;
-  /** Its text; empty when it has files alone. */
+  /** Its text; empty when it has files alone, or another answer is wanted. */
   readonly message: string;
   /** Its texts and files, when it is more than a text. Files of `data:` URLs are stored. */
   readonly parts?: readonly PartJson[];
@@ -39,7 +41,7 @@ export interface ChatCommand {
   readonly idempotencyKey?: string;
   readonly policy?: BusyPolicy;
   /** The id of the user's message; generated when absent. */
-  readonly messageId?: string;
+  readonly messageId?: string | undefined;
   /** W3C traceparent of the request. */
   readonly trace?: string;
 }
@@ -83,6 +85,8 @@ export interface PageQuery {
 /** A page of messages; `before` is that of the previous page. */
 export interface MessagesQuery {
   readonly before: string | undefined;
+  /** The end of the branch that is read, instead of that of the active one. */
+  readonly leaf?: string | undefined;
   readonly limit: number;
 }
 
@@ -136,6 +140,8 @@ export interface ConversationPlane extends Service {
   cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
   /** Adds events without a run, and stores their messages. */
   post(caller: Caller, convId: string, events: readonly EventJson[]): Promise<PostEventsResponseJson>;
+  /** Makes the branch through a message the active one. */
+  chooseBranch(caller: Caller, convId: string, messageId: string): Promise<ChooseBranchResponseJson>;
   /** Who takes part, the owner first. */
   participants(caller: Caller, convId: string): Promise<ParticipantListJson>;
   /** Adds a participant, or changes its role to "member" or "viewer". */

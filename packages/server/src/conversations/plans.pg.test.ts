@@ -7,7 +7,10 @@ import type { Database, Statement } from "../database/database.ts";
 import { openAnnouncer } from "./announce.ts";
 import { listOfOrg, listOwn } from "./listing.ts";
 import { type Log, StreamGone } from "./log/log.ts";
+import { openBranches } from "./messages/branches.ts";
+import { resolveFork } from "./messages/fork.ts";
 import { openMessageStore } from "./messages/message_store.ts";
+import { insertQuestion } from "./messages/question.ts";
 import { openParticipants } from "./people/participants.ts";
 import { openQueue } from "./queue/queue.ts";
 import { openLeases } from "./runs/leases.ts";
@@ -120,8 +123,28 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     const writing = { ...c1, runId: "next", fence: 3n };
     const begun = { message_id: "begun", role: "assistant", parts: [], status: "streaming" };
     await messages.save(writing, [begun], { epoch: "e", seq: 3n, time: 0 });
-    expect(await messages.ofRun(writing)).toHaveLength(1);
+    // The question was there before the run, so it is still there.
+    expect(await messages.ofRun(writing)).toHaveLength(2);
     await messages.cutBack(writing, []);
+    expect(await messages.has(c1, "m500")).toBe(true);
+    await messages.question({ ...c1, runId: "next", messageId: "m500" });
+    const branches = openBranches({ database, log: withoutStreams, messages });
+    await shared.database.query({
+      text: "UPDATE runtime.conversations SET run_id = NULL, queued = 0 WHERE conv_id = 'c1'",
+    });
+    await shared.database.query({
+      text: `INSERT INTO runtime.messages (org_id, conv_id, message_id, parent_id, role, run_id, parts, status)
+        VALUES ('acme', 'c1', 'other', 'm${MANY - 5}', 'user', 'r', '[{"text":"hi"}]', 'done')`,
+    });
+    await expect(branches.choose(conversation, "other")).rejects.toThrow();
+    await database.interactive(async (tx) => {
+      const sent = { message: "hi", messageId: "m500" };
+      for (const resent of ["regenerate", "edit", "either"] as const)
+        await resolveFork(tx, c1, { resent, answerId: "m499" }, sent, () => "fresh");
+      await resolveFork(tx, c1, { regenerate: "m500" }, sent, () => "fresh");
+      await resolveFork(tx, c1, { edit: "m500" }, sent, () => "fresh");
+      await insertQuestion(tx, { ...c1, ...sent, runId: "r1", sender: "ada", regenerate: "m500" });
+    });
     await listOwn(database, caller, { after: "1000 c1", limit: 10 });
     await listOfOrg(database, "acme", { after: "", limit: 10 });
     const planned = [...statements];

@@ -7,23 +7,16 @@ import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { ConversationRef } from "./conversation.ts";
 import { isoTime } from "./messages/message_row.ts";
+import type { Question, StoredQuestion } from "./messages/question.ts";
 import { type Admission, admit, type NewRun } from "./queue/admission.ts";
 import { QUEUED } from "./queue/queue.ts";
 
 type Tx = Pick<Database, "query">;
 
 /** A run that this server has claimed, with its fencing token. */
-export interface ClaimedRun extends ConversationRef {
-  readonly runId: string;
+export interface ClaimedRun extends ConversationRef, Question, StoredQuestion {
   /** The conversation's owner. */
   readonly subject: string;
-  /** Who sent the message. */
-  readonly sender: string;
-  readonly message: string;
-  readonly messageId: string;
-  /** The message before the user's, and when the user's was stored. */
-  readonly parentId: string | null;
-  readonly askedAt: string;
   /** The parts of the message, when it is more than a text, and the settings of the turn. */
   readonly parts: readonly PartJson[] | null;
   readonly params: JsonObject | null;
@@ -45,6 +38,8 @@ export interface Conversation extends ConversationRef {
   readonly leaseLeftMs: number | null;
   readonly queued: number;
   readonly removed: boolean;
+  /** Whether sockets are still to be told which branch is active. */
+  readonly untold: boolean;
 }
 
 /** The conversations and their runs. Leases are in leases.ts. */
@@ -96,7 +91,8 @@ export interface StoreOptions {
 
 const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.log_name AS "logName", c.owner, c.run_id AS run,
   c.lease_until > clock_timestamp() AS alive,
-  (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed`;
+  (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed,
+  c.untold_from IS NOT NULL AS untold`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
 
 /** A run as it is read. */

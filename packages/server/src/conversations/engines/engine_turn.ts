@@ -87,6 +87,17 @@ async function untilAborted(work: Promise<unknown>, signal: AbortSignal): Promis
   await promise.finally(() => signal.removeEventListener("abort", aborted));
 }
 
+/** Events that only the server may send. */
+const SERVERS_OWN = [
+  "run_started",
+  "run_failed",
+  "run_stopped",
+  "run_resumed",
+  "queue_changed",
+  "participants_changed",
+  "branch_changed",
+] as const satisfies (keyof EventJson)[];
+
 /** A checked engine event: one to publish, or the end. */
 type CheckedEvent = { readonly event: EventJson } | { readonly finished: RunFinishedJson };
 
@@ -101,7 +112,7 @@ export function checkEngineEvent(
   const event = parseEvent(value);
   const { run_finished: finished } = event;
   if (finished) return { finished };
-  if (event.run_started || event.run_failed || event.run_stopped)
+  if (SERVERS_OWN.some((kind) => event[kind]))
     throw new Error("The engine sent an event that only the server may send.");
   for (const kind of [
     "reasoning_delta",
@@ -117,6 +128,8 @@ export function checkEngineEvent(
     if (body && !body.message_id) body.message_id = turn.messageId;
   }
   if (event.message) {
+    delete event.message.siblings;
+    delete event.message.replies;
     event.message.role ||= "assistant";
     event.message.created_at ||= new Date(turn.now()).toISOString();
   }

@@ -14,6 +14,10 @@ export interface MessageRow {
   readonly log_epoch: string | null;
   readonly log_seq: bigint | null;
   readonly log_time: bigint | null;
+  /** All with the same parent in order, if there are several. Only rows of a page have them. */
+  readonly siblings?: readonly string[] | null;
+  /** The messages that follow the last one of a page. */
+  readonly replies?: readonly string[] | null;
 }
 
 /** A time as clients get it. */
@@ -24,9 +28,16 @@ export const isoTime = (column: string) =>
 export const MESSAGE = `m.message_id, m.parent_id, m.role, m.author, m.run_id, m.status, m.log_epoch, m.log_seq, m.log_time,
   ${isoTime("m.created_at")} AS created_at`;
 
+/** The ids of the messages that follow a parent, which may be null, as an array; null when there are none. */
+export const childrenOf = (org: string, conv: string, parent: string) => {
+  const children = (where: string) => `(SELECT array_agg(s.message_id ORDER BY s.inserted_at, s.message_id)
+    FROM runtime.messages s WHERE s.org_id = ${org} AND s.conv_id = ${conv} AND s.parent_id ${where})`;
+  return `CASE WHEN ${parent} IS NULL THEN ${children("IS NULL")} ELSE ${children(`= ${parent}`)} END`;
+};
+
 /** The message of a row, as the fold makes it. */
 export function messageOf(row: MessageRow): TranscriptMessageJson {
-  const { message_id, parent_id, role, author, run_id, parts, status, created_at } = row;
+  const { message_id, parent_id, role, author, run_id, parts, status, created_at, siblings, replies } = row;
   return {
     message_id,
     role,
@@ -36,6 +47,8 @@ export function messageOf(row: MessageRow): TranscriptMessageJson {
     ...(parent_id && { parent_id }),
     ...(author && { author }),
     created_at,
+    ...(siblings && siblings.length > 1 && { siblings: [...siblings] }),
+    ...(replies && { replies: [...replies] }),
   };
 }
 

@@ -3,7 +3,8 @@ import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
-import { jsonb, MESSAGE, type MessageRow, messageOf } from "./message_row.ts";
+import { childrenOf, jsonb, MESSAGE, type MessageRow, messageOf } from "./message_row.ts";
+import { findQuestion, type StoredQuestion } from "./question.ts";
 
 /** The run whose messages are written. Nothing is written for a run that has lost its lease. */
 export interface WritingRun extends ConversationId {
@@ -41,6 +42,12 @@ export interface MessageStore {
   upTo(conversation: ConversationId, messageId: string, limits: PageLimits): Promise<MessagePage>;
   /** All messages of a run, oldest first. */
   ofRun(run: ConversationId & { readonly runId: string }): Promise<readonly MessageRow[]>;
+  /** Whether there is a message of this id. */
+  has(conversation: ConversationId, messageId: string): Promise<boolean>;
+  /** Where the question of a run stands; undefined when it is not stored. */
+  question(
+    run: ConversationId & { readonly runId: string; readonly messageId: string },
+  ): Promise<StoredQuestion | undefined>;
   /** Stores messages of a run as they are at a position of the log; false when its lease is lost. */
   save(run: WritingRun, messages: readonly TranscriptMessageJson[], at: Cursor): Promise<boolean>;
   /** Removes the run's messages, except the user's and these; false when its lease is lost. */
@@ -69,6 +76,9 @@ const start = (from: string) => `SELECT ${MESSAGE}, p.parts, 1 AS n, octet_lengt
 /** A row whose parts are still text: it is measured and sent as such. */
 type Walked = Omit<MessageRow, "parts"> & { readonly parts: string };
 
+const SIBLINGS = `${childrenOf("$1", "$2", "b.parent_id")} AS siblings,
+  CASE WHEN b.n = 1 THEN ${childrenOf("$1", "$2", "b.message_id")} END AS replies`;
+
 const parsed = (row: Walked): MessageRow => ({ ...row, parts: JSON.parse(row.parts) });
 
 /** Opens the messages. */
@@ -84,7 +94,7 @@ export function openMessageStore(database: Database): MessageStore {
         start(`(SELECT * FROM runtime.messages
             WHERE org_id = $1 AND conv_id = $2 AND message_id = $5) m`),
       )}
-        SELECT * FROM branch ORDER BY n DESC`,
+        SELECT b.*, ${SIBLINGS} FROM branch b ORDER BY n DESC`,
       values: [org, convId, messages, bytes, messageId],
     });
     return pageOf(rows.map(parsed));
@@ -102,7 +112,8 @@ export function openMessageStore(database: Database): MessageStore {
               ON m.org_id = $1 AND m.conv_id = $2 AND m.message_id = c.leaf_id`),
             "OR m.run_id = (SELECT run_id FROM conversation)",
           )}
-          SELECT c.run_id AS active, b.* FROM conversation c LEFT JOIN branch b ON true ORDER BY b.n DESC`,
+          SELECT c.run_id AS active, b.*, ${SIBLINGS}
+          FROM conversation c LEFT JOIN branch b ON true ORDER BY b.n DESC`,
         values: [org, convId, messages, bytes, generation],
       });
       const [first] = rows;
@@ -122,9 +133,10 @@ export function openMessageStore(database: Database): MessageStore {
         const message = "`before` names no message of this conversation. Send it exactly as received.";
         throw new KhalaError("invalid_request", message, { field: "before" });
       }
-      return row.parent === null
-        ? { messages: [], before: undefined }
-        : branch({ org, convId }, row.parent, limits);
+      if (row.parent === null) return { messages: [], before: undefined };
+      const page = await branch({ org, convId }, row.parent, limits);
+      // The last of this page is followed by a message of its own branch.
+      return { ...page, messages: page.messages.map(({ replies: _, ...message }) => message) };
     },
 
     upTo: branch,
@@ -136,6 +148,17 @@ export function openMessageStore(database: Database): MessageStore {
           WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 ORDER BY m.log_seq NULLS FIRST, m.created_at`,
         values: [org, convId, runId],
       }),
+
+    async has({ org, convId }, messageId) {
+      const rows = await database.query({
+        name: "message_exists",
+        text: "SELECT 1 FROM runtime.messages WHERE org_id = $1 AND conv_id = $2 AND message_id = $3",
+        values: [org, convId, messageId],
+      });
+      return rows.length > 0;
+    },
+
+    question: (run) => findQuestion(database, run),
 
     async save({ org, convId, runId, fence }, messages, { epoch, seq, time }) {
       const [row] = await database.query<{ held: boolean }>({

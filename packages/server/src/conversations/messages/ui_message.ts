@@ -9,7 +9,7 @@ import type {
 /** A message as the AI SDK's `UIMessage`. */
 export function uiMessageOf(message: TranscriptMessageJson): UiMessageJson {
   const { message_id: id = "", role = "assistant", parts = [] } = message;
-  const { created_at, status = "done", run_id, author } = message;
+  const { created_at, status = "done", run_id, author, siblings = [] } = message;
   const last = parts.length - 1;
   return {
     id,
@@ -19,6 +19,7 @@ export function uiMessageOf(message: TranscriptMessageJson): UiMessageJson {
       status,
       ...(run_id && { run_id }),
       ...(author && { author }),
+      ...(siblings.length > 0 && { siblings }),
     },
     parts: parts.flatMap((part, i) => uiPartOf(part, status === "streaming" && i === last)),
   };

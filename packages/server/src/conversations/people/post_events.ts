@@ -24,6 +24,13 @@ export interface PostDeps {
 
 type Tx = Pick<Database, "query">;
 
+/** The end of the active branch, the active run, and the messages that follow the end in other branches. */
+interface Branch {
+  readonly leaf: string | null;
+  readonly run: string | null;
+  readonly others: readonly string[] | null;
+}
+
 const MAX_EVENTS = 100;
 const MAX_BYTES = 1 << 20;
 /** Events that are part of a message. */
@@ -51,9 +58,12 @@ export async function postEvents(
   const { org, convId, generation, logName } = conversation;
   const events = checkEvents(deps, poster, sent);
   return database.interactive(async (tx) => {
-    const [row] = await tx.query<{ leaf: string | null; run: string | null }>({
+    const [row] = await tx.query<Branch>({
       name: "conversation_post_lock",
-      text: `SELECT leaf_id AS leaf, run_id AS run FROM runtime.conversations
+      text: `SELECT leaf_id AS leaf, run_id AS run, CASE WHEN leaf_id IS NOT NULL AND run_id IS NULL THEN (
+            SELECT array_agg(s.message_id ORDER BY s.inserted_at, s.message_id) FROM runtime.messages s
+            WHERE s.org_id = $1 AND s.conv_id = $2 AND s.parent_id = leaf_id) END AS others
+        FROM runtime.conversations
         WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
       values: [org, convId, generation],
     });
@@ -88,7 +98,7 @@ export async function postEvents(
 async function fold(
   tx: Tx,
   { org, convId }: ConversationRef,
-  { leaf, run }: { readonly leaf: string | null; readonly run: string | null },
+  { leaf, run, others }: Branch,
   events: readonly EventJson[],
 ): Promise<{ named: ReadonlySet<string>; changed: TranscriptMessageJson[] }> {
   const ids = [...new Set(events.flatMap((event) => messageOfEvent(event) ?? []))];
@@ -111,6 +121,7 @@ async function fold(
     if (event.message) {
       if (transcript.has(id!)) invalid("message_id", `There is a message ${id} already. Send another id.`);
       if (parent !== null) event.message.parent_id = parent;
+      if (others && parent === leaf) event.message.siblings = [...others, id!];
       parent = id!;
     } else if (id && !transcript.has(id)) {
       invalid("message_id", `There is no message ${id} here. Post it first, in this request or before.`);
@@ -136,6 +147,8 @@ function checkEvents({ newId, now }: PostDeps, poster: Poster, sent: readonly Ev
       message.author = poster.author;
       message.created_at = new Date(now()).toISOString();
       delete message.parent_id;
+      delete message.siblings;
+      delete message.replies;
     } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
       invalid("events", "This kind of event is written by the server alone.");
     } else if (!event.custom && !event.status && !messageOfEvent(event)) {

@@ -4,6 +4,7 @@ import type { PartJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
 import type { ConversationRef } from "../conversation.ts";
+import { type ForkRequest, type PlacedContent, resolveFork } from "../messages/fork.ts";
 import { insertQuestion } from "../messages/question.ts";
 import type { BusyPolicy } from "../plane.ts";
 import { shortLine } from "../runs/outcome.ts";
@@ -12,7 +13,7 @@ import type { ClaimedRun, Conversation, StoreOptions } from "../store.ts";
 type Tx = Pick<Database, "query">;
 
 /** A message that starts a run. */
-export interface NewRun {
+export interface NewRun extends ForkRequest {
   readonly caller: Caller;
   readonly convId: string;
   readonly runId: string;
@@ -62,6 +63,8 @@ export type Admission =
   | { readonly kind: "lost" }
   /** No run is active, but one is queued. */
   | { readonly kind: "waiting" }
+  /** Another branch was chosen, and its server was lost before it told the sockets. */
+  | { readonly kind: "untold"; readonly conversation: ConversationRef }
   /** The conversation was deleted and created again after its log was opened. */
   | { readonly kind: "replaced" };
 
@@ -80,14 +83,17 @@ export async function admit(
   const { caller, convId, key, policy, opened } = run;
   const { run: busyWith, alive, queued } = conversation;
   if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
+  if (conversation.untold) return { kind: "untold", conversation };
   const known = key === undefined ? undefined : await runByKey(tx, caller.org, convId, key);
   if (known && known.contentHash !== run.contentHash) throw keyConflict();
   // The content of a failed run may try again. A stopped one was stopped on purpose.
   if (known && known.status !== "failed") return { kind: "known", ...known };
   if (busyWith && !alive) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
-  const admitted = known ? { ...run, messageId: known.messageId } : run;
+  const place = (): Promise<PlacedContent> =>
+    resolveFork(tx, conversation, run, known ? { ...run, messageId: known.messageId } : run, options.newId);
   if (!busyWith) {
+    const admitted = { ...run, ...(await place()) };
     if (known) await releaseKey(tx, caller.org, known.runId);
     return { kind: "claimed", run: await claimNew(tx, admitted, conversation, options) };
   }
@@ -102,6 +108,7 @@ export async function admit(
     throw new KhalaError("limit_exceeded", message, { retry_after_ms: 1_000 });
   }
   const { cursor } = opened;
+  const admitted = { ...run, ...(await place()) };
   if (known) await releaseKey(tx, caller.org, known.runId);
   await enqueue(tx, admitted, conversation, cursor, policy === "interrupt" ? busyWith : undefined);
   return {
@@ -149,14 +156,17 @@ function keyConflict(): KhalaError {
   return new KhalaError("idempotency_conflict", message, { field: "idempotency_key" });
 }
 
+/** A message with its place in the tree. */
+type PlacedRun = Omit<NewRun, "regenerate" | "edit"> & PlacedContent;
+
 async function claimNew(
   tx: Tx,
-  run: NewRun,
+  run: PlacedRun,
   { org, convId, generation, logName, owner: subject }: Conversation,
   { holder, leaseMs }: StoreOptions,
 ): Promise<ClaimedRun> {
   run.reserve();
-  const { runId, message, messageId, parts = null, params = null, trace = null } = run;
+  const { runId, message, messageId, parts = null, params = null, trace = null, regenerate, edit } = run;
   const sender = run.caller.subject;
   const [row] = await tx.query<{ fence: bigint }>({
     name: "conversation_claim_new",
@@ -167,8 +177,8 @@ async function claimNew(
       )
       INSERT INTO runtime.conversation_runs
         (run_id, org_id, conv_id, subject, sender, status, idempotency_key, content_hash, message, message_id, trace, fence,
-          parts, params, started_at)
-      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, now() FROM claimed RETURNING fence`,
+          parts, params, regenerate, edit, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, $16, $17, now() FROM claimed RETURNING fence`,
     values: [
       org,
       convId,
@@ -185,10 +195,12 @@ async function claimNew(
       run.contentHash,
       parts && JSON.stringify(parts),
       params && JSON.stringify(params),
+      regenerate,
+      edit,
     ],
   });
   const { fence } = row!;
-  const question = { org, convId, runId, messageId, message, parts, sender };
+  const question = { org, convId, runId, messageId, message, parts, sender, regenerate, edit };
   const stored = await insertQuestion(tx, question);
   if (!stored) {
     const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
@@ -208,7 +220,7 @@ function fileNames(parts: readonly PartJson[] | null): string {
  */
 async function enqueue(
   tx: Tx,
-  { runId, caller, key, contentHash, message, messageId, parts, params, trace }: NewRun,
+  { runId, caller, key, contentHash, message, messageId, parts, params, trace, regenerate, edit }: PlacedRun,
   { org, convId, owner }: Conversation,
   cursor: string,
   interrupts: string | undefined,
@@ -223,8 +235,8 @@ async function enqueue(
       )
       INSERT INTO runtime.conversation_runs
         (org_id, conv_id, run_id, subject, sender, status, idempotency_key, content_hash, message, message_id, cursor, trace,
-          parts, params, place)
-      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, CASE WHEN $10::text IS NULL
+          parts, params, regenerate, edit, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, $15, $16, CASE WHEN $10::text IS NULL
         THEN greatest(coalesce(max(place), 0), 0) + 1
         ELSE coalesce(max(place) FILTER (WHERE place < 0), ${FIRST_INTERRUPT}) + 1
         END
@@ -244,6 +256,8 @@ async function enqueue(
       contentHash,
       parts ? JSON.stringify(parts) : null,
       params ? JSON.stringify(params) : null,
+      regenerate,
+      edit,
     ],
   });
 }

@@ -7,9 +7,18 @@ export interface MessageContent {
   readonly message: string;
   readonly parts?: readonly PartJson[];
   readonly params?: unknown;
+  readonly regenerate?: string | undefined;
+  readonly edit?: string | undefined;
 }
 
 /** The hash of a message's content. The policy and the order of keys do not count. */
-export function contentHash({ message, parts = [], params = null }: MessageContent): string {
-  return sha256(canonicalJson({ message, parts, params }));
+export function contentHash({
+  message,
+  parts = [],
+  params = null,
+  regenerate,
+  edit,
+}: MessageContent): string {
+  const fork = { ...(regenerate !== undefined && { regenerate }), ...(edit !== undefined && { edit }) };
+  return sha256(canonicalJson({ message, parts, params, ...fork }));
 }

@@ -40,7 +40,8 @@ export interface Queue {
 export const QUEUED = `CASE WHEN c.queued > 0 THEN (
     SELECT jsonb_agg(jsonb_build_object('run_id', q.run_id, 'message_id', q.message_id,
       'parts', coalesce(q.parts, jsonb_build_array(jsonb_build_object('text', q.message))), 'author', q.sender,
-      'created_at', to_char(q.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) ORDER BY q.place)
+      'created_at', to_char(q.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+      || CASE WHEN q.regenerate IS NULL THEN '{}' ELSE jsonb_build_object('regenerate', q.regenerate) END ORDER BY q.place)
     FROM runtime.conversation_runs q WHERE q.org_id = c.org_id AND q.conv_id = c.conv_id AND q.status = 'queued'
   ) END`;
 
@@ -70,9 +71,10 @@ export function openQueue(database: Database, announcer: Announcer): Queue {
 
     async edit(caller, conversation, runId, { message, parts }) {
       await database.interactive(async (tx) => {
-        const { sender } = await lockQueued(tx, conversation, runId);
+        const { sender, regenerate } = await lockQueued(tx, conversation, runId);
         if (!may(caller, "queued_message.edit", { org: conversation.org, owner: sender }))
           throw notFound("queued message of yours with the run", runId);
+        if (regenerate !== null) throw withoutMessage(runId);
         await tx.query({
           name: "conversation_edit_queued",
           text: "UPDATE runtime.conversation_runs SET message = $3, parts = $4 WHERE org_id = $1 AND run_id = $2",
@@ -111,21 +113,26 @@ async function lockQueued(
   tx: Tx,
   { org, convId, generation }: ConversationRef,
   runId: string,
-): Promise<{ sender: string }> {
+): Promise<{ sender: string; regenerate: string | null }> {
   await tx.query({
     name: "conversation_queue_lock",
     text: `SELECT FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 AND generation = $3 FOR UPDATE`,
     values: [org, convId, generation],
   });
-  const [run] = await tx.query<{ sender: string; status: string }>({
+  const [run] = await tx.query<{ sender: string; status: string; regenerate: string | null }>({
     name: "conversation_queued_run",
-    text: `SELECT sender, status FROM runtime.conversation_runs
+    text: `SELECT sender, status, regenerate FROM runtime.conversation_runs
       WHERE org_id = $1 AND run_id = $2 AND conv_id = $3`,
     values: [org, runId, convId],
   });
   if (!run) throw notFound("queued message with the run", runId);
   if (run.status !== "queued") throw begun(runId);
   return run;
+}
+
+function withoutMessage(runId: string): KhalaError {
+  const message = `The run ${runId} is another answer to a message that was answered before. Cancel it, or send an edit of that message.`;
+  return new KhalaError("invalid_request", message, { field: "run_id" });
 }
 
 function begun(runId: string): KhalaError {

@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, MessageJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
@@ -10,6 +10,7 @@ import { publishWithFiles } from "../files/event_files.ts";
 import type { Files } from "../files/files.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
 import type { MessageStore } from "../messages/message_store.ts";
+import { questionOf } from "../messages/question.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
 import { resumePoint } from "../messages/resume_point.ts";
 import { LeaseLost, RunRecorder } from "../messages/run_recorder.ts";
@@ -219,26 +220,6 @@ function takeBack(publisher: RunPublisher, { attempt, messages: all }: ResumedRu
 function growingMessage(resumed: ResumedRun | undefined): string | undefined {
   const grows = ({ role, status }: TranscriptMessageJson) => role !== "user" && status === "streaming";
   return resumed?.messages.findLast(grows)?.message_id;
-}
-
-/** The user's message of a run. */
-export function questionOf({
-  messageId,
-  message,
-  parts,
-  parentId,
-  sender,
-  askedAt,
-}: ClaimedRun): MessageJson {
-  const parent = parentId === null ? {} : { parent_id: parentId };
-  return {
-    message_id: messageId,
-    role: "user",
-    ...(parts ? { parts: [...parts] } : { text: message }),
-    ...parent,
-    author: sender,
-    created_at: askedAt,
-  };
 }
 
 /** The newest messages before this turn. */

@@ -8,6 +8,7 @@ import type { RateQuota } from "../../kit/quota.ts";
 import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
+import type { Branches } from "../messages/branches.ts";
 import type { ChatCommand } from "../plane.ts";
 import type { Admission } from "../queue/admission.ts";
 import type { Queue } from "../queue/queue.ts";
@@ -23,6 +24,7 @@ export interface ChatDeps {
   readonly runs: Runs;
   readonly takeover: Takeover;
   readonly queue: Pick<Queue, "announce">;
+  readonly branches: Pick<Branches, "tell">;
   /** The messages of each org. */
   readonly quota: RateQuota;
   readonly stored?: StoredBytes | undefined;
@@ -102,6 +104,9 @@ export async function chat(
         runs.requireCapacity(caller.org);
         await takeover.startQueued(conversation);
         break;
+      case "untold":
+        await deps.branches.tell(admission.conversation);
+        break;
       case "replaced":
         break;
     }
@@ -119,14 +124,15 @@ async function admit(
 ): Promise<Admission> {
   const {
     convId,
-    message,
-    parts,
-    params,
     messageId,
     policy = "reject",
     idempotencyKey: key,
+    message,
+    parts,
+    params,
     trace,
   } = command;
+  const { regenerate, edit, resent, answerId } = command;
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
   if (policy !== "reject") {
@@ -136,7 +142,10 @@ async function admit(
     if (!bounds) return { kind: "replaced" };
     opened = { generation, cursor: formatCursor({ epoch: bounds.epoch, ...bounds.head }) };
   }
-  const run = { caller, convId, runId, message, parts, params, key, policy, opened, trace };
+  const run = {
+    ...{ caller, convId, runId, message, parts, params, key, policy, opened, trace },
+    ...{ regenerate, edit, resent, answerId },
+  };
   let claimed = false;
   try {
     const admission = await store.admit({
@@ -218,14 +227,17 @@ export function checkMessage(message: string, parts?: readonly PartJson[]): void
 function checkCommand(command: ChatCommand): void {
   const { convId, message, parts, idempotencyKey, messageId, policy = "reject" } = command;
   checkConvId(convId);
-  checkMessage(message, parts);
+  if (command.regenerate === undefined && command.resent !== "regenerate") checkMessage(message, parts);
+  checkId("regenerate", command.regenerate);
+  checkId("edit", command.edit);
   checkId("idempotency_key", idempotencyKey);
   checkId("message_id", messageId);
   if (!["reject", "queue", "interrupt"].includes(policy))
     invalid("policy", 'A policy is "reject", "queue" or "interrupt".');
 }
 
-function checkId(field: string, value: string | undefined): void {
+/** Refuses an id that cannot be stored. */
+export function checkId(field: string, value: string | undefined): void {
   if (value === undefined) return;
   if (typeof value !== "string" || !/^[\x20-\x7e]+$/.test(value) || value.length > MAX_ID)
     invalid(field, `${field} has 1 to ${MAX_ID} printable ASCII characters.`);

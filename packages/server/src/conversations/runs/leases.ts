@@ -2,7 +2,7 @@ import type { Database } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { endMessages } from "../messages/message_store.ts";
-import { insertQuestion, removeQuestion } from "../messages/question.ts";
+import { insertQuestion, removeQuestion, type StoredQuestion } from "../messages/question.ts";
 import type { ClaimedRun } from "../store.ts";
 import type { StoredOutcome } from "./outcome.ts";
 
@@ -15,6 +15,8 @@ export interface OrphanedRun extends ConversationRef {
   readonly sender: string;
   readonly message: string;
   readonly messageId: string;
+  readonly regenerate: string | null;
+  readonly edit: string | null;
   readonly parts: ClaimedRun["parts"];
   readonly params: ClaimedRun["params"];
   readonly fence: bigint;
@@ -88,6 +90,16 @@ export interface Leases {
 /** Longer than reporting normally takes. */
 const UNREPORTED_AFTER_MS = 30_000;
 
+/** A queued message whose id has become that of an answer. */
+const NOT_STORED: StoredQuestion = {
+  parentId: null,
+  askedAt: "",
+  author: null,
+  siblings: null,
+  answers: [],
+  forks: false,
+};
+
 /** Opens the leases of a server. */
 export function openLeases(
   database: Database,
@@ -95,7 +107,7 @@ export function openLeases(
 ): Leases {
   /** Claims the next queued run. The caller holds the lock on the conversation's row. */
   async function claimQueued(tx: Tx, { org, convId }: ConversationId): Promise<ClaimedRun | undefined> {
-    const [run] = await tx.query<Omit<ClaimedRun, "parentId" | "askedAt">>({
+    const [run] = await tx.query<Omit<ClaimedRun, keyof StoredQuestion>>({
       name: "conversation_claim_next",
       text: `WITH claimed AS (
           UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, holder = $3, updated_at = now(),
@@ -107,12 +119,12 @@ export function openLeases(
         UPDATE runtime.conversation_runs r SET status = 'running', fence = claimed.fence, started_at = now()
         FROM claimed WHERE r.org_id = claimed.org_id AND r.run_id = claimed.run_id
         RETURNING r.org_id AS org, r.conv_id AS "convId", claimed.generation, claimed.log_name AS "logName", r.run_id AS "runId",
-          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.fence, r.trace,
+          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.regenerate, r.edit, r.fence, r.trace,
           true AS dequeued`,
       values: [org, convId, holder, leaseMs],
     });
     const stored = run && (await insertQuestion(tx, run));
-    return run && { ...run, parentId: stored?.parentId ?? null, askedAt: stored?.askedAt ?? "" };
+    return run && { ...run, ...(stored ?? NOT_STORED) };
   }
 
   return {
@@ -233,7 +245,7 @@ export function openLeases(
           )
           SELECT taken.org_id AS org, taken.conv_id AS "convId", taken.generation, taken.log_name AS "logName",
             taken.run_id AS "runId", r.subject, r.sender, coalesce(r.message, '') AS message, r.message_id AS "messageId",
-            r.parts, r.params, taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
+            r.parts, r.params, r.regenerate, r.edit, taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
           FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
         values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),

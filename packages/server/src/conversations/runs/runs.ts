@@ -9,8 +9,9 @@ import { withTimeout } from "../../kit/timeout.ts";
 import { idKey } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, StreamGone } from "../log/log.ts";
+import { questionEvents } from "../messages/question.ts";
 import type { ClaimedRun } from "../store.ts";
-import { type ActiveRun, type AnswerDeps, answerTurn, questionOf, type ResumedRun } from "./answer.ts";
+import { type ActiveRun, type AnswerDeps, answerTurn, type ResumedRun } from "./answer.ts";
 import type { Leases } from "./leases.ts";
 import { authorityEnd, failed, type RunOutcome, type StoredOutcome, shortLine } from "./outcome.ts";
 import { entryText, RunLog } from "./run_log.ts";
@@ -160,7 +161,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     const now = new Date(clock.now()).toISOString();
     const entries = [
       entryText(runId, { run_started: { subject: sender, started_at: now } }),
-      entryText(runId, { message: questionOf(run) }),
+      ...questionEvents(run).map((event) => entryText(runId, event)),
     ];
     const write = async () => {
       const runLog = await RunLog.open(context, { log, stream, generation, fence });

@@ -81,10 +81,11 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     // One without a cursor was never accepted. Its sender was told, or sends again.
     if (lost.stop !== null || (lost.cursor === null && !found.begun)) return false;
     const rows = await messages.ofRun(lost);
-    const question = rows.find(({ message_id }) => message_id === lost.messageId);
+    const question = await messages.question(lost);
     if (!question) return false;
-    const run: ClaimedRun = { ...lost, parentId: question.parent_id, askedAt: question.created_at };
-    const started = found.seen || question.log_epoch !== null;
+    const run: ClaimedRun = { ...lost, ...question };
+    const placed = rows.some((row) => row.message_id === lost.messageId && row.log_epoch !== null);
+    const started = found.seen || placed;
     const attempt = started ? lost.resumed + 1 : lost.resumed;
     if (attempt > MAX_RESUMES || (started ? !runs.canResume(run) : !runs.hasCapacity(run.org))) return false;
     if (!(await leases.adopt(lost, attempt))) throw new Fenced("Another server has taken the run over.");

@@ -14,6 +14,7 @@ const OF_THE_SERVER = [
   "run_resumed",
   "queue_changed",
   "participants_changed",
+  "branch_changed",
 ] as const satisfies (keyof EventJson)[];
 
 /** Whether another program wrote the entry. */

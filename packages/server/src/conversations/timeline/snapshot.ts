@@ -94,6 +94,8 @@ class TailFold {
 
   /** Adds an entry; false when the table has to be read again. */
   add(event: TimelineEvent): boolean {
+    // The table has the other branch, as soon as the log has the event.
+    if (event.runId === "" && event.event.branch_changed) return event.seq <= this.#head.seq;
     if (event.runId === "") this.#addForeign(event);
     else if (this.#begun) this.#transcript.add(event);
     else if (event.runId === this.#tail.activeRun) {

@@ -1,4 +1,5 @@
 import type {
+  BranchChangedJson,
   CustomJson,
   FileAddedJson,
   MessageJson,
@@ -84,7 +85,8 @@ export class Transcript {
     if (event.file_added) return this.#add(runId, event.file_added);
     if (event.source_added) return this.#add(runId, event.source_added);
     if (event.custom) return this.#custom(runId, event.custom);
-    if (event.run_resumed) this.#resume(runId, event.run_resumed);
+    if (event.branch_changed) this.#branch(event.branch_changed);
+    else if (event.run_resumed) this.#resume(runId, event.run_resumed);
     else if (event.run_finished) this.#end(runId, "done", { status: "finished" });
     else if (event.run_failed) this.#end(runId, "failed", { status: "failed", error: event.run_failed });
     else if (event.run_stopped) this.#end(runId, "stopped", { status: "stopped" });
@@ -96,6 +98,7 @@ export class Transcript {
     const known = this.#messages.get(id);
     if (known) return known;
     const before = this.#lastOf(runId);
+    const siblings = this.#siblingsOf(id, before?.message_id);
     const message: Message = {
       message_id: id,
       role: "assistant",
@@ -104,9 +107,19 @@ export class Transcript {
       status: "streaming",
       ...(before && { parent_id: before.message_id }),
       ...(before?.created_at && { created_at: before.created_at }),
+      ...(siblings && { siblings }),
     };
     this.#messages.set(id, message);
     return message;
+  }
+
+  /** The siblings of a message that begins: it and those that follow its parent in other branches. */
+  #siblingsOf(id: string, parentId: string | undefined): string[] | undefined {
+    const parent = parentId === undefined ? undefined : this.#messages.get(parentId);
+    if (!parent?.replies) return undefined;
+    const siblings = [...parent.replies.filter((other) => other !== id), id];
+    delete parent.replies;
+    return siblings;
   }
 
   #lastOf(runId: string): Message | undefined {
@@ -121,6 +134,9 @@ export class Transcript {
     const { author, created_at } = message;
     const known = this.#messages.get(id);
     const parent_id = message.parent_id || (known ? known.parent_id : this.#lastOf(runId)?.message_id);
+    const others = known ? undefined : this.#siblingsOf(id, parent_id);
+    const siblings = message.siblings ?? known?.siblings ?? others;
+    const replies = message.replies ?? known?.replies;
     this.#messages.set(id, {
       message_id: id,
       role,
@@ -130,6 +146,8 @@ export class Transcript {
       ...(parent_id && { parent_id }),
       ...(author && { author }),
       ...(created_at && { created_at }),
+      ...(siblings && { siblings: [...siblings] }),
+      ...(replies && { replies: [...replies] }),
     });
     return id;
   }
@@ -176,14 +194,30 @@ export class Transcript {
     return id;
   }
 
+  /** Another branch is active: all after the parent goes, or all, if the parent is not known. */
+  #branch({ parent_id = "", messages = [] }: BranchChangedJson): void {
+    let after = !this.#messages.has(parent_id);
+    for (const id of [...this.#messages.keys()]) {
+      if (after) this.#messages.delete(id);
+      else after = id === parent_id;
+    }
+    for (const message of messages) {
+      const { message_id = "", run_id = "", parts = [] } = message;
+      this.#messages.set(message_id, { ...message, message_id, run_id, parts: structuredClone(parts) });
+    }
+  }
+
   /** Cuts the run's messages back to those that are kept. What a person wrote stays. */
   #resume(runId: string, { kept = [] }: RunResumedJson): void {
     const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
     for (const [id, message] of this.#messages) {
       if (message.run_id !== runId || message.role === "user") continue;
       const count = counts.get(id);
-      if (count === undefined) this.#messages.delete(id);
-      else message.parts.splice(count);
+      if (count === undefined) {
+        this.#messages.delete(id);
+        const parent = this.#messages.get(message.parent_id ?? "");
+        if (parent && message.siblings) parent.replies = message.siblings.filter((other) => other !== id);
+      } else message.parts.splice(count);
     }
   }
 

@@ -24,6 +24,8 @@ CREATE TABLE runtime.conversations (
   queued integer NOT NULL DEFAULT 0,
   -- The last message of the active branch; null without messages.
   leaf_id text,
+  -- The end of the branch that sockets still show, until the log has the event of the change.
+  untold_from text,
   -- Set while the log is being deleted. The row goes last, so that a new conversation never inherits old entries.
   removed_at timestamptz,
   -- When the janitor last checked the conversation's log.
@@ -61,6 +63,12 @@ CREATE TABLE runtime.conversation_runs (
   -- Its parts, when it is more than a text, and the settings of the turn. Both stay for a run that is resumed.
   parts jsonb,
   params jsonb,
+  -- The message of which another answer is wanted: then message_id is its question, and not a new one.
+  regenerate text,
+  -- The message that this one is another version of.
+  edit text,
+  -- The end of the active branch before the run left it, to which a start that fails returns.
+  former_leaf text,
   fence bigint,
   epoch text,
   -- The log position before the run; null until its first entry is appended.
@@ -117,6 +125,8 @@ CREATE TABLE runtime.messages (
   log_time bigint,
   created_at timestamptz NOT NULL DEFAULT now(),
   updated_at timestamptz NOT NULL DEFAULT now(),
+  -- The order of messages with the same parent: an answer has the time of its question as created_at.
+  inserted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (org_id, conv_id, message_id),
   FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 );

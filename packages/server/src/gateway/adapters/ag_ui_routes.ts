@@ -43,6 +43,7 @@ function readRunAgentInput(
   if (typeof runId !== "string" || runId === "")
     throw invalid("runId", "runId is an id that the client makes.");
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as {
+    id?: unknown;
     role?: unknown;
     content?: unknown;
   };
@@ -61,7 +62,11 @@ function readRunAgentInput(
     idempotency_key: runId,
     ...(policy !== undefined && { policy }),
   };
-  return { command: readChat(sent), runId };
+  const command = readChat(sent);
+  // A client that cuts its messages back and runs again sends a message that is stored: as it was, or changed.
+  const { id } = last;
+  const named = typeof id === "string" && /^[\x20-\x7e]{1,200}$/.test(id);
+  return { command: named ? { ...command, messageId: id, resent: "either" } : command, runId };
 }
 
 /** The client's own properties are the params; its state and context are in them by their names. */

@@ -102,8 +102,9 @@ interface SentMessage {
 }
 
 /**
- * Reads the request of an AI SDK chat: the last message is the user's; earlier ones are in the log. `params` is what the app
- * adds to the request, its `body`; the message's metadata is in it as `metadata`.
+ * Reads the request of an AI SDK chat: the last message is the user's; earlier ones are stored. `params` is what the app
+ * adds to the request, its `body`; the message's metadata is in it as `metadata`. An edited message keeps its id in the
+ * client, and `regenerate()` also sends a message again that has never arrived.
  */
 export function readAiRequest(sent: Sent, params: object, policy: string | undefined): ChatCommand {
   const { id, messages, trigger = "submit-message", messageId } = sent;
@@ -118,24 +119,23 @@ export function readAiRequest(sent: Sent, params: object, policy: string | undef
   const parts = readUiParts(last.parts, `messages[${(messages as unknown[]).length - 1}].parts`);
   if (parts.length === 0)
     throw invalid("messages", "The last message is empty. Send at least one text or one file.");
-  const key = idempotencyKey(trigger, last.id, messageId);
-  const command = readChat({
+  const command = {
     conv_id: id,
     parts,
     ...readParams({ metadata: last.metadata, ...params }),
-    ...(key !== undefined && { idempotency_key: key }),
     ...(policy !== undefined && { policy }),
-  });
-  // Said again, as an edit or for another answer, it is a new message: an id names one message for ever.
-  return key !== undefined && key === last.id ? { ...command, messageId: key } : command;
+  };
+  const isNew = trigger === "submit-message" && messageId === undefined;
+  const lastId = idOf(last.id);
+  // The client makes the id of a message once, so it identifies a repeated request.
+  if (isNew && lastId !== undefined)
+    return { ...readChat({ ...command, idempotency_key: lastId }), messageId: lastId };
+  if (isNew) return readChat(command);
+  if (trigger === "submit-message")
+    return { ...readChat(command), messageId: idOf(messageId), resent: "edit" };
+  return { ...readChat(command), messageId: lastId, resent: "regenerate", answerId: idOf(messageId) };
 }
 
-/**
- * The client makes the id of a message once, so it identifies a repeated request. For an edit, and for one
- * more answer to the same message, it does not: these have a key only if they name the answer that they replace.
- */
-function idempotencyKey(trigger: string, id: unknown, messageId: unknown): string | undefined {
-  if (typeof id !== "string" || id === "") return undefined;
-  if (trigger === "submit-message") return messageId === undefined ? id : undefined;
-  return typeof messageId === "string" && messageId !== id ? `${trigger}:${id}:${messageId}` : undefined;
+function idOf(sent: unknown): string | undefined {
+  return typeof sent === "string" && sent !== "" ? sent : undefined;
 }

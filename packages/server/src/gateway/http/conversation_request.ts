@@ -66,8 +66,21 @@ export function readPresence({
 export function readChat(body: unknown, headerKey?: string): ChatCommand {
   checkParams(body);
   const request = readMessage(ChatRequestSchema, body);
-  const { convId, message, idempotencyKey, policy, params } = request;
+  const { convId, message, idempotencyKey, policy, params, regenerate, edit } = request;
   readConvId(convId);
+  const key = readKey(idempotencyKey, headerKey);
+  const rest = {
+    convId,
+    ...(params && { params }),
+    ...(key !== undefined && { idempotencyKey: key }),
+    ...(policy !== undefined && { policy: readPolicy(policy) }),
+  };
+  if (regenerate !== "") {
+    if (message === "" && request.parts.length === 0 && edit === "")
+      return { ...rest, message: "", regenerate };
+    const problem = "Send regenerate without message, parts and edit: the question is there already.";
+    throw new KhalaError("invalid_request", problem, { field: "regenerate" });
+  }
   if (request.parts.length > 0 && message !== "") {
     const problem = "Send message or parts, not both: message is a text, parts are texts and files.";
     throw new KhalaError("invalid_request", problem, { field: "parts" });
@@ -77,14 +90,7 @@ export function readChat(body: unknown, headerKey?: string): ChatCommand {
     throw new KhalaError("invalid_request", problem, { field: "message" });
   }
   const parts = request.parts.map((part, i) => readPart(toJson(PartSchema, part), `parts[${i}]`));
-  const key = readKey(idempotencyKey, headerKey);
-  return {
-    convId,
-    ...(parts.length > 0 ? contentOf(parts) : { message }),
-    ...(params && { params }),
-    ...(key !== undefined && { idempotencyKey: key }),
-    ...(policy !== undefined && { policy: readPolicy(policy) }),
-  };
+  return { ...rest, ...(parts.length > 0 ? contentOf(parts) : { message }), ...(edit !== "" && { edit }) };
 }
 
 /** The library's error does not name the field. */

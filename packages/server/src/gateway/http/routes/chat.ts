@@ -1,7 +1,7 @@
 import { toJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import type { UiMessagePageJson } from "@khala/contracts/conversation/v1";
-import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
+import { ChooseBranchRequestSchema, PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
@@ -53,9 +53,10 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.read", "GET", "/chat/:conv_id/messages", async (who, request, reply) => {
-    const { before, limit } = readQuery(request.query, ["before", "limit"]);
+    const { before, leaf, limit } = readQuery(request.query, ["before", "leaf", "limit"]);
     const page = await conversations.messages(who, convIdOf(request), {
       before: readText(before, "before", MAX_MESSAGE_ID) || undefined,
+      leaf: readText(leaf, "leaf", MAX_MESSAGE_ID) || undefined,
       limit: readLimit(limit),
     });
     const body: UiMessagePageJson = {
@@ -68,6 +69,11 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
     conversations.stopRun(who, convIdOf(request), readRunId((request.query as { run_id?: unknown }).run_id)),
   );
+
+  http.route("conversation.write", "POST", "/chat/:conv_id/branch", async (who, request) => {
+    const { messageId } = readMessage(ChooseBranchRequestSchema, request.body);
+    return conversations.chooseBranch(who, convIdOf(request), messageId);
+  });
 
   http.route("conversation.write", "POST", "/chat/:conv_id/events", async (who, request, reply) => {
     const { events = [] } = toJson(
