@@ -260,6 +260,12 @@ const ROWS: Record<string, Row> = {
     request: (id) => ({ path: `/chat/${id}/events`, body: { events: [{ status: { text: "Looking" } }] } }),
     cells: "201 404 404 403 403 201 403 201 403",
   },
+  "POST /chat/:conv_id/branch": {
+    make: make.conversation,
+    // There is no such message, which only those learn who may write.
+    request: (id) => ({ path: `/chat/${id}/branch`, body: { message_id: "none" } }),
+    cells: "404 404 404 403 403 404 403 404 403",
+  },
   "GET /chat/:conv_id/queue": {
     make: make.conversation,
     request: (id) => ({ path: `/chat/${id}/queue` }),

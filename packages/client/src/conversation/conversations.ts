@@ -14,7 +14,7 @@ import type { Storage } from "../storage/storage.ts";
 import { Notifier } from "../sync/notifier.ts";
 import { ConversationStore, StoredConversation } from "./conversation_store.ts";
 import { type ConversationView, LiveConversation, UNOPENED } from "./live_conversation.ts";
-import { type OutgoingMessage, type SendOptions, upload } from "./outbox.ts";
+import { type OutgoingMessage, type RegenerateOptions, type SendOptions, upload } from "./outbox.ts";
 import type { ConversationSource } from "./source.ts";
 
 /** One conversation. */
@@ -26,6 +26,16 @@ export interface Conversation {
   subscribe(listener: () => void): () => void;
   /** Sends a message. It is shown at once; resolves when the server has it, rejects when it is refused or cannot be delivered. */
   send(message: string | OutgoingMessage, options?: SendOptions): Promise<{ run_id: string }>;
+  /** Asks for another answer: to this question, or instead of this answer. The one before stays as a branch. */
+  regenerate(messageId: string, options?: RegenerateOptions): Promise<{ run_id: string }>;
+  /** Sends another version of a user's message. The one before stays as a branch. */
+  edit(
+    messageId: string,
+    message: string | OutgoingMessage,
+    options?: SendOptions,
+  ): Promise<{ run_id: string }>;
+  /** Shows the branch through this message, on all devices. See `branchesOf`. */
+  chooseBranch(messageId: string): Promise<void>;
   /** Uploads a file of the conversation, to be named in a message. `send` does it for the files that it gets. */
   upload(file: File, options?: { readonly signal?: AbortSignal }): Promise<StoredFileJson>;
   /** Reads a file of a message by its address. Show it with `URL.createObjectURL`. */
@@ -116,6 +126,12 @@ export function openConversations(
       state: () => current()?.view ?? UNOPENED,
       subscribe: (listener) => open(convId, conversation).subscribe(listener),
       send: (message, options = {}) => open(convId, conversation).send(message, options),
+      regenerate: (messageId, options = {}) => open(convId, conversation).regenerate(messageId, options),
+      edit: (messageId, message, options = {}) =>
+        open(convId, conversation).send(message, options, messageId),
+      async chooseBranch(messageId) {
+        await http.request("POST", `${path}/branch`, { body: { message_id: messageId } });
+      },
       upload: (file, { signal } = {}) => upload(http, convId, file, signal),
       async file(url, { signal } = {}) {
         // The token is for the own server alone.

@@ -5,7 +5,7 @@ import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
 import type { Notifier } from "../sync/notifier.ts";
 import type { StoredConversation } from "./conversation_store.ts";
-import { Outbox, type OutgoingMessage, type SendOptions } from "./outbox.ts";
+import { Outbox, type OutgoingMessage, type RegenerateOptions, type SendOptions } from "./outbox.ts";
 import type { ConversationFrame, ConversationSink, ConversationSource, ConversationState } from "./source.ts";
 import {
   EMPTY,
@@ -144,14 +144,27 @@ export class LiveConversation implements ConversationSink {
     signal.addEventListener("abort", leave, { once: true });
   }
 
-  async send(message: string | OutgoingMessage, options: SendOptions): Promise<{ run_id: string }> {
+  async send(
+    message: string | OutgoingMessage,
+    options: SendOptions,
+    edit?: string,
+  ): Promise<{ run_id: string }> {
     const release = this.use();
     try {
       const { messages, cursor } = this.#transcript;
-      const answer = await this.#outbox.send(message, options, cursor === "" ? undefined : messages);
+      const answer = await this.#outbox.send(message, options, cursor === "" ? undefined : messages, edit);
       // The message has created the conversation again.
       if (this.#refused) this.follow();
       return answer;
+    } finally {
+      release();
+    }
+  }
+
+  async regenerate(messageId: string, options: RegenerateOptions): Promise<{ run_id: string }> {
+    const release = this.use();
+    try {
+      return await this.#outbox.regenerate(messageId, options);
     } finally {
       release();
     }
@@ -187,6 +200,8 @@ export class LiveConversation implements ConversationSink {
     if (replaced || next.cursor === "") this.#outbox.forgetAccepted();
     this.#become(next);
     for (const follower of [...this.#followers]) follower.frame(frame);
+    // The active branch is another one, and too long for an event.
+    if (frame.type === "event" && next.cursor === "") this.follow();
   }
 
   health(live: boolean, error?: KhalaError): void {

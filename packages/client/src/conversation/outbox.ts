@@ -28,8 +28,16 @@ export interface OutgoingMessage {
   readonly params?: NonNullable<ChatRequestJson["params"]>;
 }
 
+/** How another answer is asked for. */
+export interface RegenerateOptions extends SendOptions {
+  /** Settings of the turn, checked by the engine's schema. */
+  readonly params?: NonNullable<ChatRequestJson["params"]>;
+}
+
 /** A sent message, until its event arrives. */
 interface Sending {
+  /** The message that it replaces on the screen. */
+  readonly edit: string | undefined;
   readonly text: string;
   readonly policy: SendOptions["policy"];
   /** Earlier messages with the same text. Undefined when the messages were not known yet. */
@@ -70,6 +78,7 @@ export class Outbox {
     outgoing: string | OutgoingMessage,
     options: SendOptions,
     messages?: Messages,
+    edit?: string,
   ): Promise<{ run_id: string }> {
     const message = typeof outgoing === "string" ? { text: outgoing } : outgoing;
     const { text = "", files = [] } = message;
@@ -77,6 +86,7 @@ export class Outbox {
       throw new KhalaError("limit_exceeded", "Too many messages are pending. Wait for some to be sent.");
     const key = options.idempotencyKey ?? this.#environment.newId();
     const sending: Sending = {
+      edit,
       text,
       policy: options.policy,
       before: messages && new Set(messages.filter(says(text)).map(({ message_id }) => message_id)),
@@ -90,22 +100,11 @@ export class Outbox {
     };
     this.#sending.push(sending);
     this.#changed();
-    // Serialised, so that messages arrive in order.
-    const { policy, signal } = options;
-    const signals = [...(signal ? [signal] : []), this.#closing.signal];
-    // Uploads begin at once. A failed one fails the message, below.
-    const content = this.#content(message, signals);
-    content.catch(() => undefined);
-    const delivery = this.#last.then(async () => {
-      const sent = {
-        conv_id: this.#convId,
-        ...(await content),
-        idempotency_key: key,
-        ...(policy && { policy }),
-      };
-      return deliver(this.#http, this.#environment, sent, signals);
-    });
-    this.#last = delivery.catch(() => undefined);
+    const content = (signals: readonly AbortSignal[]) => this.#content(message, signals);
+    const delivery = this.#deliver(key, options, async (signals) => ({
+      ...(await content(signals)),
+      ...(edit !== undefined && { edit }),
+    }));
     try {
       const { run_id = "" } = await delivery;
       sending.runId = run_id;
@@ -117,6 +116,38 @@ export class Outbox {
     } finally {
       this.#changed();
     }
+  }
+
+  /** Asks for another answer to a question, or instead of an answer. */
+  async regenerate(messageId: string, options: RegenerateOptions): Promise<{ run_id: string }> {
+    const { params } = options;
+    const key = options.idempotencyKey ?? this.#environment.newId();
+    const content = { regenerate: messageId, ...(params && { params }) };
+    const { run_id = "" } = await this.#deliver(key, options, async () => content);
+    return { run_id };
+  }
+
+  /** Delivers after everything before, so that messages arrive in order. */
+  #deliver(
+    key: string,
+    { policy, signal }: SendOptions,
+    contentOf: (signals: readonly AbortSignal[]) => Promise<ChatRequestJson>,
+  ): Promise<ChatResponseJson> {
+    const signals = [...(signal ? [signal] : []), this.#closing.signal];
+    // Uploads begin at once. A failed one fails the message, below.
+    const content = contentOf(signals);
+    content.catch(() => undefined);
+    const delivery = this.#last.then(async () => {
+      const sent = {
+        conv_id: this.#convId,
+        ...(await content),
+        idempotency_key: key,
+        ...(policy && { policy }),
+      };
+      return deliver(this.#http, this.#environment, sent, signals);
+    });
+    this.#last = delivery.catch(() => undefined);
+    return delivery;
   }
 
   /** Uploads the files. */
@@ -160,7 +191,11 @@ export class Outbox {
       if (found) claimed.add(found.message_id);
       return !found;
     });
-    return waiting.length === 0 ? messages : [...messages, ...waiting.map(({ message }) => message)];
+    if (waiting.length === 0) return messages;
+    const edited = waiting.findLast(({ edit }) => edit !== undefined)?.edit;
+    const end = edited === undefined ? -1 : messages.findIndex(({ message_id }) => message_id === edited);
+    const before = end < 0 ? messages : messages.slice(0, end);
+    return [...before, ...waiting.map(({ message }) => message)];
   }
 
   /** Drops acknowledged messages: they are in the new snapshot, or were deleted with the log. */

@@ -58,7 +58,9 @@ export function useConnection(): ConnectionStatus {
 }
 
 /** A conversation with its actions. */
-export interface ConversationHook extends ConversationView, Pick<Conversation, "send" | "stop" | "delete"> {}
+export interface ConversationHook
+  extends ConversationView,
+    Pick<Conversation, "send" | "regenerate" | "edit" | "chooseBranch" | "stop" | "delete"> {}
 
 /** A live conversation: messages, run and actions. */
 export function useConversation(convId: string): ConversationHook {
@@ -66,8 +68,8 @@ export function useConversation(convId: string): ConversationHook {
   const conversation = useMemo(() => client.conversation(convId), [client, convId]);
   const state = useSyncExternalStore(conversation.subscribe, conversation.state, () => UNOPENED);
   return useMemo(() => {
-    const { send, stop, delete: remove } = conversation;
-    return { ...state, send, stop, delete: remove };
+    const { send, regenerate, edit, chooseBranch, stop, delete: remove } = conversation;
+    return { ...state, send, regenerate, edit, chooseBranch, stop, delete: remove };
   }, [state, conversation]);
 }
 
