@@ -1,5 +1,6 @@
 import { useConversation } from "@khala/client/react";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useMemo, useState } from "react";
+import { type ErrorInfo, toErrorInfo } from "../data/fetch.ts";
 import { useParam } from "../router.ts";
 import { useSession } from "../session.tsx";
 import { Button } from "../ui/controls/button.tsx";
@@ -30,6 +31,19 @@ export function Chat({ convId, header }: ChatProps) {
   const [policy, setPolicy] = useParam("policy");
   const [draft, setDraft] = useState<string>();
   const isEmpty = messages.length === 0;
+  const { regenerate, edit, chooseBranch } = conversation;
+  const [failed, setFailed] = useState<ErrorInfo>();
+  const actions = useMemo(() => {
+    const tried = (work: Promise<unknown>) => {
+      setFailed(undefined);
+      work.catch((thrown) => setFailed(toErrorInfo(thrown)));
+    };
+    return {
+      regenerate: (id: string) => tried(regenerate(id)),
+      edit: (id: string, text: string) => tried(edit(id, text)),
+      choose: (id: string) => tried(chooseBranch(id)),
+    };
+  }, [regenerate, edit, chooseBranch]);
   const failure = health === "error" ? error : undefined;
 
   return (
@@ -38,7 +52,8 @@ export function Chat({ convId, header }: ChatProps) {
       {!isEmpty ? (
         <>
           {failure && <Failure error={failure} inline />}
-          <Messages messages={messages}>
+          {failed && <Failure error={failed} inline />}
+          <Messages messages={messages} actions={actions}>
             <RunStatus view={conversation} />
           </Messages>
         </>

@@ -1,6 +1,7 @@
 import { type MouseEvent, memo, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Button } from "../ui/controls/button.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { type MessageActions, MessageBar, MessageEditor } from "./message_actions.tsx";
 import { PartView } from "./message_parts.tsx";
 import type { Message } from "./types.ts";
 
@@ -10,12 +11,14 @@ const ROLES: Readonly<Record<string, string>> = { user: "You", assistant: "Assis
 
 export interface MessagesProps {
   readonly messages: readonly Message[];
+  /** Absent where messages are only shown. */
+  readonly actions?: MessageActions;
   /** Below the last message: the status of the run. */
   readonly children?: ReactNode;
 }
 
 /** The messages, oldest first. The view follows new ones, unless the reader has scrolled up. */
-export function Messages({ messages, children }: MessagesProps) {
+export function Messages({ messages, actions, children }: MessagesProps) {
   const scroller = useRef<HTMLElement>(null);
   const following = useRef(true);
   const [behind, setBehind] = useState(false);
@@ -69,7 +72,11 @@ export function Messages({ messages, children }: MessagesProps) {
         <div className="messages-column">
           <ol>
             {messages.map((message, index) => (
-              <MessageView key={message.message_id ?? index} message={message} />
+              <MessageView
+                key={message.message_id ?? index}
+                message={message}
+                {...(actions && { actions })}
+              />
             ))}
           </ol>
           {children}
@@ -91,26 +98,47 @@ export function Messages({ messages, children }: MessagesProps) {
   );
 }
 
+interface MessageViewProps {
+  readonly message: Message;
+  readonly actions?: MessageActions;
+}
+
 /** A message with its parts. Renders again only when it changed. */
-const MessageView = memo(function MessageView({ message }: { readonly message: Message }) {
-  const { role = "assistant", parts = [], status } = message;
+const MessageView = memo(function MessageView({ message, actions }: MessageViewProps) {
+  const { message_id: id = "", role = "assistant", parts = [], status } = message;
   const streaming = status === "streaming";
+  const [editing, setEditing] = useState(false);
+  const settled = status === "done" || status === "failed" || status === "stopped";
   return (
     <li className={`message message-${role}`}>
       <h3>{ROLES[role] ?? role}</h3>
-      <div className="message-body">
-        {parts.map((part, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
-          <PartView key={index} part={part} streaming={streaming && index === parts.length - 1} />
-        ))}
-        {streaming && <span className="caret" aria-hidden="true" />}
-        {status === "sending" && <span className="message-note">Sending…</span>}
-        {status === "queued" && <span className="message-note">Queued</span>}
-        {status === "failed" && (
-          <StateBadge state="failed" word="The response failed. Send the message again." />
-        )}
-        {status === "stopped" && <StateBadge state="waiting" word="Stopped" />}
-      </div>
+      {editing && actions ? (
+        <MessageEditor
+          text={parts[0]?.text ?? ""}
+          onCancel={() => setEditing(false)}
+          onSave={(text) => {
+            setEditing(false);
+            actions.edit(id, text);
+          }}
+        />
+      ) : (
+        <div className="message-body">
+          {parts.map((part, index) => (
+            // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
+            <PartView key={index} part={part} streaming={streaming && index === parts.length - 1} />
+          ))}
+          {streaming && <span className="caret" aria-hidden="true" />}
+          {status === "sending" && <span className="message-note">Sending…</span>}
+          {status === "queued" && <span className="message-note">Queued</span>}
+          {status === "failed" && (
+            <StateBadge state="failed" word="The response failed. Send the message again." />
+          )}
+          {status === "stopped" && <StateBadge state="waiting" word="Stopped" />}
+        </div>
+      )}
+      {actions && settled && !editing && (
+        <MessageBar message={message} actions={actions} onEdit={() => setEditing(true)} />
+      )}
     </li>
   );
 });
