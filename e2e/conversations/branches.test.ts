@@ -1,10 +1,17 @@
 import { randomUUID } from "node:crypto";
 import { branchesOf, createClient, type KhalaClient } from "@khala/client";
 import type { ConversationStateJson, UiMessagePageJson } from "@khala/contracts/conversation/v1";
-import { until } from "@khala/testing/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { type AiChat, newConv, onStage, openChat, TRANSPORTS, textOf } from "@khala/testing/servers/ai_chat";
-import { type ConversationServer, startConversations } from "@khala/testing/servers/conversations";
+import { until } from "@khala/test-support/kit/until";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import {
+  type AiChat,
+  newConv,
+  onStage,
+  openChat,
+  TRANSPORTS,
+  textOf,
+} from "@khala/test-support/servers/ai_chat";
+import { type ConversationServer, startConversations } from "@khala/test-support/servers/conversations";
 import type { UIMessage } from "ai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ensureInstalled } from "../../scripts/install.ts";

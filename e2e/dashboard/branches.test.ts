@@ -1,5 +1,5 @@
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, startDashboard } from "@khala/testing/browser/dashboard";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });

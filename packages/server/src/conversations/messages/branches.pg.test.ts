@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { EngineFactory, Turn } from "../engines/engine.ts";
 import { parseCursor } from "../log/cursor.ts";

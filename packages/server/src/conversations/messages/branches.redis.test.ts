@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { until } from "@khala/testing/kit/until";
-import { testViewer } from "@khala/testing/kit/viewer";
-import { testRedis } from "@khala/testing/redis/redis";
-import { openTestLog } from "@khala/testing/redis/redis_log";
+import { until } from "@khala/test-support/kit/until";
+import { testViewer } from "@khala/test-support/kit/viewer";
+import { testRedis } from "@khala/test-support/redis/redis";
+import { openTestLog } from "@khala/test-support/redis/redis_log";
 import { expect, test } from "vitest";
 import type { ChatCommand } from "../plane.ts";
 import { engineOf, eventsOf, Servers } from "../test_support.ts";
@@ -37,5 +37,8 @@ test("on Redis, too, who follows the log has the branch that the table has", asy
   await plane.chooseBranch(ada, convId, first!.message_id!);
   expect((await messages()).map(({ parts }) => parts![0]!.text)).toEqual(["Hi", "Hi 1"]);
   await log.delete(`chat:${convId}`);
-  expect((await plane.state(ada, convId)).messages!.map(({ parts }) => parts![0]!.text)).toEqual(["Hi", "Hi 1"]);
+  expect((await plane.state(ada, convId)).messages!.map(({ parts }) => parts![0]!.text)).toEqual([
+    "Hi",
+    "Hi 1",
+  ]);
 });
