@@ -75,6 +75,13 @@ test("schemas give their types to the client: documents, and what may be publish
   // @ts-expect-error: a Note has a text.
   const wrong = () => khala.board.publish({ type: "Note", payload: { words: 1 } });
   expectTypeOf(wrong).toBeFunction();
-  // Without an app any artifact may be published.
+  const append = () =>
+    khala.sync.append("/app/v1/notes", "n1", { type: "note.written", data: { text: "hi" } });
+  expectTypeOf(append).toBeFunction();
+  // @ts-expect-error: the text of a note is a string.
+  const bad = () => khala.sync.append("/app/v1/notes", "n1", { type: "note.written", data: { text: 1 } });
+  expectTypeOf(bad).toBeFunction();
+  // Without an app any artifact may be published, and anything appended.
+  expectTypeOf(() => createClient(options).sync.append("/x", "1", { type: "any" })).toBeFunction();
   expectTypeOf(() => createClient(options).board.publish({ type: "Any", payload: 1 })).toBeFunction();
 });

@@ -1,11 +1,12 @@
 import type { ArtifactDraftJson } from "@khala/contracts/blackboard/v1";
-import type { AppTypes, BoardTopics, DraftsOf, TopicsOf } from "./app_types.ts";
+import type { AppendsOf, AppTypes, BoardTopics, DraftsOf, TopicsOf } from "./app_types.ts";
 import { type Board, openBoard } from "./board/board.ts";
 import type { Connection } from "./connection/port.ts";
 import { type Conversation, type Conversations, openConversations } from "./conversation/conversations.ts";
 import { socketConversationSource } from "./conversation/socket_source.ts";
 import { type CoreOptions, openCore } from "./core.ts";
 import { type Ops, openOps } from "./ops/ops.ts";
+import type { AnyAppends, Appends } from "./sync/appends_port.ts";
 import type { Sync, Topics } from "./sync/plane_port.ts";
 import { canShareTabs, openTabs, type Tabs } from "./tabs/tabs.ts";
 
@@ -18,10 +19,14 @@ export interface ClientOptions extends CoreOptions {
 export type ConnectionView = Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
 
 /** A connected client: sync, conversations, board and operations. */
-export interface KhalaClient<T extends Topics = BoardTopics, Draft extends object = ArtifactDraftJson> {
+export interface KhalaClient<
+  T extends Topics = BoardTopics,
+  Draft extends object = ArtifactDraftJson,
+  A extends object = AnyAppends,
+> {
   readonly connection: ConnectionView;
-  /** Documents that stay up to date. */
-  readonly sync: Sync<T>;
+  /** Documents that stay up to date, and the events that change them. */
+  readonly sync: Sync<T> & Appends<A>;
   /** One conversation; the same object while it is in use. */
   conversation(convId: string): Conversation;
   readonly conversations: Pick<Conversations, "list" | "log">;
@@ -34,9 +39,9 @@ export interface KhalaClient<T extends Topics = BoardTopics, Draft extends objec
 /** Creates a client. It sends no request until something is used. */
 export function createClient<App extends AppTypes = AppTypes>(
   options: ClientOptions,
-): KhalaClient<TopicsOf<App>, DraftsOf<App>> {
+): KhalaClient<TopicsOf<App>, DraftsOf<App>, AppendsOf<App>> {
   let identified = false;
-  const core = openCore<TopicsOf<App>>(options, (scope) => {
+  const core = openCore<TopicsOf<App>, AppendsOf<App>>(options, (scope) => {
     identified = true;
     conversations.setScope(scope);
     tabs?.setScope(scope);

@@ -1,3 +1,4 @@
+import { KhalaError } from "@khala/contracts";
 import { browserEnvironment } from "./browser_environment.ts";
 import { type OwnConnection, openConnection } from "./connection/connection.ts";
 import { type TokenSource, Tokens } from "./connection/tokens.ts";
@@ -6,10 +7,14 @@ import { fetchHttp, type Http } from "./http.ts";
 import type { Log } from "./log.ts";
 import { memory } from "./storage/memory.ts";
 import type { Storage } from "./storage/storage.ts";
+import { openAppends } from "./sync/appends.ts";
+import type { Appends } from "./sync/appends_port.ts";
 import { identify } from "./sync/identity.ts";
 import type { SyncPlane, Topics } from "./sync/plane_port.ts";
 import { type SocketSource, socketSource } from "./sync/socket_source.ts";
 import { openSync } from "./sync/sync_plane.ts";
+
+const ANOTHER_PERSON = "The token is another person's now. What was not sent before is dropped.";
 
 /** Options of every client. */
 export interface CoreOptions {
@@ -25,13 +30,13 @@ export interface CoreOptions {
 }
 
 /** The parts that every client has. The planes other than sync are built on it. */
-export interface Core<T extends Topics = object> {
+export interface Core<T extends Topics = object, A extends object = object> {
   readonly environment: Environment;
   readonly http: Http;
   /** The socket of this tab. */
   readonly connection: OwnConnection;
   /** Follows nothing until it has a source. */
-  readonly sync: SyncPlane<T>;
+  readonly sync: SyncPlane<T> & Appends<A>;
   /** The plane's source while this tab holds the socket. */
   readonly socketSource: SocketSource;
   readonly log: Log;
@@ -42,20 +47,24 @@ export interface Core<T extends Topics = object> {
 }
 
 /** Composes environment, tokens, HTTP, connection and sync. `onScope` receives the scope, as the plane does. */
-export function openCore<T extends Topics>(
+export function openCore<T extends Topics, A extends object = object>(
   options: CoreOptions,
   onScope: (scope: string) => void = () => {},
-): Core<T> {
+): Core<T, A> {
   const { environment = browserEnvironment(), storage = memory(), log = () => {} } = options;
   const url = options.url.replace(/\/+$/, "");
   const tokens = new Tokens(options.token, environment);
   const http = fetchHttp({ url, environment, tokens });
   const connection = openConnection({ url, environment, tokens, diagnose: http.diagnose, log });
   const source = socketSource({ connection, http, environment });
+  let scopeBefore: string | undefined;
   const findOut = identify(
     { url, tokens, environment, storage, log },
     {
       onScope(scope) {
+        // What one person wrote is not sent as another.
+        if (scopeBefore !== undefined) drop(new KhalaError("subject_mismatch", ANOTHER_PERSON));
+        scopeBefore = scope;
         sync.setScope(scope);
         onScope(scope);
       },
@@ -73,7 +82,9 @@ export function openCore<T extends Topics>(
     findOut();
     tellWhy();
   };
-  const sync = openSync<T>({ environment, http, storage, log, onScopeNeeded });
+  const plane = openSync<T>({ environment, http, storage, log, onScopeNeeded });
+  const { appends, drop } = openAppends({ environment, http, sync: plane });
+  const sync = Object.assign(plane, appends as Appends<A>);
   connection.subscribe(tellWhy);
   const stopRetrying = tokens.onToken(() => source.retryForbidden());
   return {
@@ -86,6 +97,7 @@ export function openCore<T extends Topics>(
     identify: findOut,
     async close(written) {
       stopRetrying();
+      drop(new KhalaError("unavailable", "The client was closed before the server answered."));
       sync.close();
       connection.close();
       await written;

@@ -19,5 +19,14 @@ export type { LiveOverview, OverviewSnapshot } from "./ops/live_overview.ts";
 export type { DocumentFilter, Ops } from "./ops/ops.ts";
 export { memory } from "./storage/memory.ts";
 export type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "./storage/storage.ts";
+export type {
+  AnyAppends,
+  AppendedEvent,
+  AppendOptions,
+  Appends,
+  EventPage,
+  PendingAppend,
+  StreamEvent,
+} from "./sync/appends_port.ts";
 export type { DocumentOf, Item, ListSnapshot, Snapshot, Sync, Topics } from "./sync/plane_port.ts";
 export type { TopicPhase } from "./sync/source.ts";

@@ -1,5 +1,6 @@
 export {
   type AnyClient,
+  type AppendHook,
   type BoardHook,
   type ConversationHook,
   type Hooks,
@@ -7,6 +8,7 @@ export {
   KhalaProvider,
   type ListOptions,
   type SelectedList,
+  useAppend,
   useBoard,
   useConnection,
   useConversation,

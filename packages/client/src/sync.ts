@@ -1,6 +1,7 @@
-import type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
+import type { AppendsOf, AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
 import type { Connection } from "./connection/port.ts";
 import { type CoreOptions, openCore } from "./core.ts";
+import type { AnyAppends, Appends } from "./sync/appends_port.ts";
 import type { Sync, Topics } from "./sync/plane_port.ts";
 
 export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";
@@ -9,17 +10,17 @@ export type { Storage } from "./storage/storage.ts";
 export type { Item, ListSnapshot, Snapshot, Sync } from "./sync/plane_port.ts";
 
 /** Synced documents and their connection. */
-export interface SyncClient<T extends Topics = BoardTopics> {
+export interface SyncClient<T extends Topics = BoardTopics, A extends object = AnyAppends> {
   readonly connection: Pick<Connection, "status" | "subscribe" | "connect" | "pause">;
-  readonly sync: Sync<T>;
+  readonly sync: Sync<T> & Appends<A>;
   close(): Promise<void>;
 }
 
 /** A client with sync only, for a small bundle. Each tab has its own socket. */
 export function createSyncClient<App extends AppTypes = AppTypes>(
   options: CoreOptions,
-): SyncClient<TopicsOf<App>> {
-  const { connection, sync, socketSource, close } = openCore<TopicsOf<App>>(options);
+): SyncClient<TopicsOf<App>, AppendsOf<App>> {
+  const { connection, sync, socketSource, close } = openCore<TopicsOf<App>, AppendsOf<App>>(options);
   sync.setSource(socketSource);
   return { connection, sync, close: () => close() };
 }

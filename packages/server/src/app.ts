@@ -4,7 +4,7 @@ import type { DraftOf } from "./blackboard/model/artifact.ts";
 import { type CheckedSchedule, checkSchedules } from "./blackboard/publish/cron.ts";
 import type { EngineFactory } from "./conversations/engines/engine.ts";
 import { PublicError } from "./conversations/engines/public_error.ts";
-import type { HttpStream, StreamDefinition } from "./events/stream.ts";
+import type { AppendsOf, HttpStream, StreamDefinition } from "./events/stream.ts";
 import { runs, workers } from "./events/streams.ts";
 import { isStandardSchema, type Schemas } from "./kit/standard_schema.ts";
 import type { DocumentsOf, Model } from "./sync/model.ts";
@@ -31,6 +31,8 @@ export interface App<M extends readonly Model[] = readonly Model[], S extends Sc
   readonly documents?: DocumentsOf<M>;
   /** For types alone, never set: the drafts that `createClient<typeof app>` may publish. */
   readonly drafts?: DraftOf<S>;
+  /** For types alone, never set: the events that `createClient<typeof app>` may append. */
+  readonly appends?: AppendsOf<M[number]["streams"][number] | typeof runs | typeof workers>;
   readonly models: Models;
   /** Every kind of stream that can be appended to over HTTP. */
   readonly streams: readonly HttpStream[];

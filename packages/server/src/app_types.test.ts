@@ -2,6 +2,7 @@ import { type } from "arktype";
 import * as v from "valibot";
 import { expectTypeOf, test } from "vitest";
 import { z } from "zod";
+import { type App, defineApp } from "./app.ts";
 import { agent } from "./blackboard/model/define_agent.ts";
 import { defineStream } from "./events/stream.ts";
 import { runs } from "./events/streams.ts";
@@ -93,4 +94,28 @@ test("payloads of artifacts have the types of the agent's schemas", () => {
     consumes: "Anything",
     run: ({ artifact }) => ({ type: "Else", payload: artifact.payload }),
   });
+});
+
+test("what may be appended has the types of the streams' schemas, by path", () => {
+  const model = defineModel({
+    topic: "app.tasks",
+    prefix: "task",
+    streams: [tasks],
+    project: (before: Task | null) => before,
+  });
+  const app = defineApp({ models: [model] });
+  type Appends = NonNullable<(typeof app)["appends"]>;
+  expectTypeOf<keyof Appends>().toEqualTypeOf<
+    "/tasks/v1/tasks" | "/runtime/v1/runs" | "/runtime/v1/workers"
+  >();
+  type TaskEvent = Appends["/tasks/v1/tasks"];
+  // `stars` has a default, so it need not be sent.
+  expectTypeOf<Extract<TaskEvent, { type: "task.added" }>["data"]>().toEqualTypeOf<{
+    title: string;
+    stars?: number | undefined;
+  }>();
+  expectTypeOf<Appends["/runtime/v1/runs"]["type"]>().toEqualTypeOf<
+    "run.started" | "run.step" | "run.completed" | "run.failed" | "run.stopped" | "run.shared" | "run.deleted"
+  >();
+  expectTypeOf(app).toExtend<App>();
 });

@@ -1,4 +1,4 @@
-import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import type { ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import {
   createContext,
   createElement,
@@ -10,13 +10,14 @@ import {
   useRef,
   useSyncExternalStore,
 } from "react";
-import type { AppTypes, BoardTopics, TopicsOf } from "../app_types.ts";
+import type { AppendsOf, AppTypes, BoardTopics, TopicsOf } from "../app_types.ts";
 import type { Board } from "../board/board.ts";
 import type { CorrelationWatch } from "../board/correlation_watch.ts";
 import type { KhalaClient } from "../client.ts";
 import type { ConnectionStatus } from "../connection/port.ts";
 import type { Conversation } from "../conversation/conversations.ts";
 import { type ConversationView, UNOPENED } from "../conversation/live_conversation.ts";
+import type { AnyAppends, AppendOptions, PendingAppend } from "../sync/appends_port.ts";
 import type { DocumentOf, Item, ListSnapshot, Snapshot, TopicName, Topics } from "../sync/plane_port.ts";
 
 /** A client of any app. */
@@ -36,12 +37,16 @@ export function KhalaProvider({
 }
 
 /** The client. */
-export function useKhala<T extends Topics = BoardTopics>(): KhalaClient<T> {
+export function useKhala<T extends Topics = BoardTopics, A extends object = AnyAppends>(): KhalaClient<
+  T,
+  ArtifactDraftJson,
+  A
+> {
   const client = useContext(KhalaContext);
   if (!client)
     throw new Error("There is no client here. Put <KhalaProvider client={…}> around this component.");
   // Only the app knows its topics.
-  return client as KhalaClient<T>;
+  return client as KhalaClient<T, ArtifactDraftJson, A>;
 }
 
 const ON_A_SERVER: ConnectionStatus = { state: "idle", since: 0, attempt: 0, role: "own" };
@@ -194,9 +199,41 @@ function shallowEqual(a: unknown, b: unknown): boolean {
   );
 }
 
+/** What one stream's screens need to write. */
+export interface AppendHook<Event> {
+  /** Appends events to a stream, all or none. Waits for the network; rejects when the server refuses. */
+  readonly append: (
+    id: string,
+    events: Event | readonly Event[],
+    options?: AppendOptions,
+  ) => Promise<{ readonly seq: string }>;
+  /** The appends to streams of this path that are not visible yet. */
+  readonly pending: readonly PendingAppend[];
+}
+
+const NOTHING_PENDING: readonly PendingAppend[] = [];
+
+/** Appends to the streams of a path, such as `/runtime/v1/runs`, and shows what is pending. */
+export function useAppend<Event extends object = AnyAppends[string]>(path: string): AppendHook<Event> {
+  const { sync } = useKhala<BoardTopics, Record<string, Event>>();
+  const subscribe = useCallback((listener: () => void) => sync.onPending(listener), [sync]);
+  const all = useSyncExternalStore(
+    subscribe,
+    () => sync.pending(),
+    () => NOTHING_PENDING,
+  );
+  const append: AppendHook<Event>["append"] = useCallback(
+    (id, events, options) => sync.append(path, id, events, options),
+    [sync, path],
+  );
+  const pending = useMemo(() => all.filter((one) => one.path === path), [all, path]);
+  return useMemo(() => ({ append, pending }), [append, pending]);
+}
+
 /** The document hooks with the types of an app. */
-export interface Hooks<T extends Topics> {
-  useKhala(): KhalaClient<T>;
+export interface Hooks<T extends Topics, A extends object = AnyAppends> {
+  useKhala(): KhalaClient<T, ArtifactDraftJson, A>;
+  useAppend<Path extends keyof A & string>(path: Path): AppendHook<A[Path]>;
   useDoc<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
   useList<Topic extends TopicName<T>, Result = Item<DocumentOf<T, Topic>>>(
     topic: Topic,
@@ -204,7 +241,8 @@ export interface Hooks<T extends Topics> {
   ): SelectedList<Result>;
 }
 
-/** The hooks for an app: `export const { useDoc, useList } = hooksOf<typeof app>()`. */
-export function hooksOf<App extends AppTypes>(): Hooks<TopicsOf<App>> {
-  return { useKhala, useDoc, useList };
+/** The hooks for an app: `export const { useDoc, useList, useAppend } = hooksOf<typeof app>()`. */
+export function hooksOf<App extends AppTypes>(): Hooks<TopicsOf<App>, AppendsOf<App>> {
+  // Only the app knows what its streams accept.
+  return { useKhala, useDoc, useList, useAppend } as Hooks<TopicsOf<App>, AppendsOf<App>>;
 }

@@ -10,7 +10,15 @@ import {
 import { createRoot, hydrateRoot } from "react-dom/client";
 import { renderToString } from "react-dom/server";
 import { afterEach, beforeEach, describe, expect, expectTypeOf, test } from "vitest";
-import { hooksOf, KhalaProvider, useBoard, useConnection, useConversation, useKhala } from "../react.ts";
+import {
+  hooksOf,
+  KhalaProvider,
+  useAppend,
+  useBoard,
+  useConnection,
+  useConversation,
+  useKhala,
+} from "../react.ts";
 import { container, type HandDocuments, handClient } from "./test_support.ts";
 
 const { useDoc, useList } = hooksOf<{ readonly documents?: HandDocuments }>();
@@ -281,4 +289,34 @@ test("the hooks of an app know its documents", () => {
   expectTypeOf<Uses["doc"]["data"]>().toEqualTypeOf<HandDocuments["notes"] | undefined>();
   expectTypeOf<Uses["list"]["items"][number]["data"]>().toEqualTypeOf<HandDocuments["notes"]>();
   expectTypeOf<Uses["other"]["data"]>().toEqualTypeOf<unknown>();
+});
+
+describe("useAppend", () => {
+  function Tasks() {
+    const { items } = useList("notes");
+    const { append, pending } = useAppend("/tasks/v1/tasks");
+    const add = () =>
+      append("a", { type: "task.added", data: {} }, { document: { topic: "notes", key: "a" } });
+    useLayoutEffect(() => {
+      press = add;
+    });
+    return createElement(
+      "p",
+      null,
+      items.map(({ data }) => data.text).join(),
+      pending.map(({ id, state }) => ` ${id} ${state}`).join(),
+    );
+  }
+  let press: () => Promise<unknown>;
+
+  test("shows what is pending until the document arrives", async () => {
+    await render(createElement(Tasks));
+    await change(() => hand.topics.replace("notes", {}));
+    await change(() => void press());
+    expect(element.innerHTML).toBe("<p> a sending</p>");
+    await change(() => hand.http.last.answer({ seq: "1" }, 201));
+    expect(element.innerHTML).toBe("<p> a arriving</p>");
+    await change(() => hand.topics.set("notes", "a", 1, { text: "here" }));
+    expect(element.innerHTML).toBe("<p>here</p>");
+  });
 });

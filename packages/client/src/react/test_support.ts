@@ -6,6 +6,8 @@ import { socketConversationSource } from "../conversation/socket_source.ts";
 import { FakeConnection, FakeEnvironment, FakeHttp } from "../conversation/test_support.ts";
 import { openOps } from "../ops/ops.ts";
 import { memory } from "../storage/memory.ts";
+import { openAppends } from "../sync/appends.ts";
+import type { Appends } from "../sync/appends_port.ts";
 import type { TopicSink, TopicSource } from "../sync/source.ts";
 import { openSync } from "../sync/sync_plane.ts";
 
@@ -78,13 +80,15 @@ export function handClient() {
   const connection = new FakeConnection();
   const http = new FakeHttp();
   const topics = new HandTopics();
-  const sync = openSync<HandDocuments>({
+  const plane = openSync<HandDocuments>({
     environment,
     http,
     storage: memory(),
     log: () => {},
     onScopeNeeded: () => {},
   });
+  const { appends } = openAppends({ environment, http, sync: plane });
+  const sync = Object.assign(plane, appends as unknown as Appends);
   sync.setScope("test");
   sync.setSource(topics);
   const conversations = openConversations(connection, http, environment);

@@ -60,6 +60,29 @@ export type DataOf<Schema> = Schema extends StandardSchemaV1
     ? MessageJsonType<Schema>
     : JsonObject;
 
+/** The data of an event as it is sent: what its schema accepts, before defaults and transformations. */
+export type InputOf<Schema> = Schema extends StandardSchemaV1
+  ? StandardSchemaV1.InferInput<Schema>
+  : Schema extends DescMessage
+    ? MessageJsonType<Schema>
+    : JsonObject;
+
+/** What may be appended to a stream: a union of its types, each with its data. */
+export type AppendedOf<Stream extends StreamDefinition> = {
+  readonly [Type in keyof Stream["events"] & string]: {
+    readonly type: Type;
+    readonly data: InputOf<Stream["events"][Type]>;
+    readonly event_id?: string;
+  };
+}[keyof Stream["events"] & string];
+
+/** What may be appended over HTTP, by the path of the stream. */
+export type AppendsOf<Streams extends StreamDefinition> = {
+  readonly [Stream in Extract<Streams, HttpStream> as string extends Stream["path"]
+    ? never
+    : Stream["path"]]: AppendedOf<Stream>;
+};
+
 /** The events of a stream: a union of its types, each with its data. */
 export type EventOf<Stream extends StreamDefinition> = Stream extends StreamDefinition
   ? string extends keyof Stream["events"]

@@ -4,14 +4,18 @@ import type { AuthorityEvent, EventOf, StreamDefinition } from "../events/stream
 export const tombstone: unique symbol = Symbol("khala.tombstone");
 
 /** A projection: how events become the documents of one topic. */
-export interface Model<Document extends object = object, Topic extends string = string> {
+export interface Model<
+  Document extends object = object,
+  Topic extends string = string,
+  Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
+> {
   /** The topic and collection, such as "runtime.run_summaries". */
   readonly topic: Topic;
   /** The read model's table in the schema `runtime`. */
   readonly table: string;
   /** The prefix of every doc_key: `<prefix>:<id>`. Unique among the models. */
   readonly prefix: string;
-  readonly streams: readonly StreamDefinition[];
+  readonly streams: Streams;
   /** The id of the document that an event changes, or null if it changes none. */
   id(event: AuthorityEvent): string | null;
   /** Pure: the next document, `tombstone` to delete it, or the same document for no change. */
@@ -66,10 +70,10 @@ export function defineModel<
   Document extends object,
   const Topic extends string = string,
   const Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
->(definition: ModelDefinition<Document, Topic, Streams>): Model<Document, Topic> {
+>(definition: ModelDefinition<Document, Topic, Streams>): Model<Document, Topic, Streams> {
   // The log has events of any type; a server hands a model those of its streams.
   const wide = definition as unknown as ModelDefinition<Document, Topic>;
-  const { topic, prefix, streams, id, project, audience } = wide;
+  const { topic, prefix, id, project, audience } = wide;
   if (!NAME.test(topic))
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
@@ -80,11 +84,11 @@ export function defineModel<
     throw new TypeError(
       `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
     );
-  const model: Model<Document, Topic> = {
+  const model: Model<Document, Topic, Streams> = {
     topic,
     table,
     prefix,
-    streams,
+    streams: definition.streams,
     id: id ?? ((event) => event.streamId),
     project,
     audience(document, event) {
