@@ -221,4 +221,18 @@ describe("a socket's end", () => {
       RawClient.connect(leaving.socketUrl, { token: await leaving.token() }),
     ).rejects.toMatchObject({ code: "ECONNREFUSED" });
   });
+
+  test("bears another delay for each socket when the server shuts down", async () => {
+    const leaving = await startServer(database.url);
+    const sockets: RawClient[] = [];
+    for (let n = 0; n < 4; n++) sockets.push(await joined(await leaving.token(), leaving));
+    for (const socket of sockets) await socket.subscribe(RUNS);
+    await leaving[Symbol.asyncDispose]();
+    const delays = sockets.map((socket) => {
+      const { error } = socket.frames.at(-1) as unknown as { error: { retry_after_ms: string } };
+      return Number(error.retry_after_ms);
+    });
+    expect(new Set(delays)).toEqual(new Set([0, 1, 2, 3]));
+    for (const socket of sockets) await socket[Symbol.asyncDispose]();
+  });
 });

@@ -39,9 +39,16 @@ export interface SocketLike {
   onerror: (() => void) | null;
 }
 
-/** The part of LockManager that is used: resolves when the callback's promise does; aborts while waiting. */
+/**
+ * The part of LockManager that is used: resolves when the callback's promise does, and aborts while waiting. `steal` takes the
+ * lock at once: the request of the one that held it rejects.
+ */
 export interface LocksLike {
-  request(name: string, options: { signal: AbortSignal }, hold: () => Promise<void>): Promise<void>;
+  request(
+    name: string,
+    options: { readonly signal: AbortSignal } | { readonly steal: true },
+    hold: () => Promise<void>,
+  ): Promise<void>;
 }
 
 /** The part of BroadcastChannel that is used. */

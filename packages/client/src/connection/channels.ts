@@ -19,6 +19,8 @@ interface Member {
   /** The error frame that came just before the channel closed. */
   lastError: KhalaError | undefined;
   cancelRejoin: () => void;
+  /** A token that waits for the answer to the join. */
+  onJoinAnswered: (() => void) | undefined;
 }
 
 /** The channels, and their joins on the current socket. */
@@ -48,6 +50,7 @@ export class Channels {
       failures: 0,
       lastError: undefined,
       cancelRejoin: () => {},
+      onJoinAnswered: undefined,
     };
     this.#members.set(topic, member);
     this.#join(member);
@@ -69,6 +72,7 @@ export class Channels {
     for (const member of [...this.#members.values()]) {
       member.cancelRejoin();
       const told = member.joinRef !== undefined;
+      member.onJoinAnswered = undefined;
       member.joinRef = undefined;
       member.joined = false;
       member.failures = 0;
@@ -81,7 +85,7 @@ export class Channels {
     // Messages with another join's ref belong to that join; broadcasts have none.
     if (!member?.joined || (joinRef !== null && joinRef !== member.joinRef)) return;
     if (event === "phx_close" || event === "phx_error") return this.#ended(member, event === "phx_error");
-    if (event === "frame") member.lastError = errorOfFrame(payload);
+    if (event === "frame") member.lastError = errorOfChannel(payload);
     member.handlers.onEvent(event, payload);
   }
 
@@ -96,6 +100,11 @@ export class Channels {
       });
     const sync = this.#members.get(SYNC_CHANNEL);
     if (sync?.joined && sync.joinRef) return push(sync.joinRef, () => {});
+    if (sync?.joinRef !== undefined) {
+      // A second join would end the first.
+      sync.onJoinAnswered = () => this.authenticate(token, settle);
+      return;
+    }
     // The channel that takes tokens is not joined: join it for this request.
     const joinRef = socket.newRef();
     const leave = () => socket.cast(SYNC_CHANNEL, joinRef, "phx_leave", {});
@@ -121,10 +130,15 @@ export class Channels {
       member.handlers.params(),
       (error, reply) => {
         if (this.#members.get(member.topic) !== member || member.joinRef !== joinRef) return;
-        if (error) return this.#refused(member, error);
-        member.joined = true;
-        member.failures = 0;
-        member.handlers.onJoined(reply);
+        const { onJoinAnswered } = member;
+        member.onJoinAnswered = undefined;
+        if (error) this.#refused(member, error);
+        else {
+          member.joined = true;
+          member.failures = 0;
+          member.handlers.onJoined(reply);
+        }
+        onJoinAnswered?.();
       },
       joinRef,
     );
@@ -178,17 +192,19 @@ export class Channels {
     this.#members.delete(member.topic);
     member.cancelRejoin();
     if (member.joinRef !== undefined) this.#socket?.cast(member.topic, member.joinRef, "phx_leave", {});
+    member.onJoinAnswered?.();
   }
 }
 
-/** The error that a frame carries: `{"error":{…}}` of sync, `{"type":"error",…}` of conversations. */
-function errorOfFrame(payload: unknown): KhalaError | undefined {
-  const { error, type, code, message } = (payload ?? {}) as Record<string, unknown>;
-  const known = error
-    ? errorOf({ error })
-    : type === "error"
-      ? errorOf({ error: { code, message } })
-      : undefined;
-  // stale_cursor concerns a topic, not the channel.
+/** An error of the channel; stale_cursor concerns a topic. */
+function errorOfChannel(payload: unknown): KhalaError | undefined {
+  const known = errorOfFrame(payload);
   return known?.code === "stale_cursor" ? undefined : known;
+}
+
+/** The error that a frame carries: `{"error":{…}}` of sync, `{"type":"error",…}` of conversations. */
+export function errorOfFrame(payload: unknown): KhalaError | undefined {
+  const { error, type, code, message, retry_after_ms } = (payload ?? {}) as Record<string, unknown>;
+  if (error) return errorOf({ error });
+  return type === "error" ? errorOf({ error: { code, message, retry_after_ms } }) : undefined;
 }

@@ -1,5 +1,6 @@
 import { KhalaError, phoenix } from "@khala/contracts";
 import { expect, test, vi } from "vitest";
+import { UNUSED_MS } from "./connection.ts";
 import type { ChannelHandlers } from "./port.ts";
 import { jwt, settled, testConnection } from "./test_support.ts";
 
@@ -81,7 +82,7 @@ test("a lost line is opened again after full jitter that doubles up to its cap; 
     place.socket.end();
     await settled();
   }
-  expect(waits).toEqual([250, 500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000]);
+  expect(waits).toEqual([250, 2_500, 2_500, 2_500, 4_000, 8_000, 15_000, 15_000, 15_000]);
   await place.pass(15_000);
   place.socket.onopen?.();
   expect(connection.status()).toMatchObject({ state: "live", attempt: 0 });
@@ -100,8 +101,8 @@ test("the waits start again only after it was live for ten seconds", async () =>
   await place.pass(250);
   place.socket.onopen?.();
   await place.pass(9_000);
-  expect(await wait()).toBe(500);
-  await place.pass(500);
+  expect(await wait()).toBe(2_500);
+  await place.pass(2_500);
   place.socket.onopen?.();
   await place.pass(10_000);
   expect(await wait()).toBe(250);
@@ -168,8 +169,8 @@ test("a token source that fails is tried again; one that says not signed in park
   await settled();
   expect(connection.status()).toMatchObject({ state: "connecting", error: { code: "unavailable" } });
   failure = new KhalaError("missing_authorization", "Sign in.");
-  await place.pass(1_000);
-  await place.pass(1_000);
+  await place.pass(250);
+  await place.pass(2_500);
   expect(connection.status()).toMatchObject({ state: "unauthorised", error: failure });
 });
 
@@ -322,4 +323,42 @@ test("a channel that the server ends is joined again if that may help", async ()
   expect(handlers.told.at(-1)).toEqual(["left", "internal"]);
   await place.pass(1_000);
   expect(socket.last("phx_join").ref).not.toBe(join.ref);
+});
+
+test("clients that lose a server which stays away come back over seconds, not at once", async () => {
+  const returns: number[] = [];
+  for (let client = 0; client < 50; client++) {
+    const { place, connection, live } = testConnection();
+    place.randomly = client / 50;
+    await live();
+    place.socket.end();
+    await place.pass(500);
+    // The server is not there yet.
+    place.socket.end();
+    await settled();
+    returns.push(connection.status().retryAt! - place.now());
+  }
+  expect(Math.max(...returns) - Math.min(...returns)).toBeGreaterThan(4_500);
+});
+
+test("the socket closes a while after nothing is followed, and opens for what is followed next", async () => {
+  const { place, connection, live } = testConnection();
+  const first = connection.channel("room:1", recorder());
+  const socket = await live();
+  const second = connection.channel("room:2", recorder());
+  first.leave();
+  await place.pass(UNUSED_MS);
+  expect(socket.closed).toBe(false);
+  second.leave();
+  await place.pass(UNUSED_MS - 1);
+  connection.channel("room:3", recorder()).leave();
+  await place.pass(UNUSED_MS - 1);
+  expect(socket.closed).toBe(false);
+  await place.pass(1);
+  expect(socket.closed).toBe(true);
+  expect(connection.status()).toMatchObject({ state: "idle", attempt: 0 });
+  expect(place.timers).toBe(0);
+  connection.channel("room:4", recorder());
+  await settled();
+  expect(place.sockets).toHaveLength(2);
 });

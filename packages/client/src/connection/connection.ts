@@ -2,10 +2,10 @@ import { KhalaError, phoenix } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
 import { type Backoff, backoffMs, RECONNECT } from "./backoff.ts";
-import { Channels } from "./channels.ts";
+import { Channels, errorOfFrame } from "./channels.ts";
 import { closeError, verdictOf } from "./close_reason.ts";
 import { type Effect, type Event, type Machine, next, START, steady } from "./machine.ts";
-import { errorOf, PhoenixSocket } from "./phoenix_socket.ts";
+import { PhoenixSocket } from "./phoenix_socket.ts";
 import {
   type Channel,
   type ChannelHandlers,
@@ -42,6 +42,9 @@ const OFFLINE: Backoff = { baseMs: 30_000, capMs: 30_000 };
 /** Live for this long, the connection counts as stable. */
 const STEADY_MS = 10_000;
 
+/** The socket stays open this long after the last channel is left, because screens come and go. */
+export const UNUSED_MS = 5_000;
+
 /** Creates the connection. The first channel or `connect` opens the socket. */
 export function openConnection(options: ConnectionOptions): OwnConnection {
   return new SocketConnection(options);
@@ -64,6 +67,7 @@ class SocketConnection implements OwnConnection {
   #lastError: KhalaError | undefined;
   /** Cancels the timer of the current state. */
   #cancelTimer: () => void = () => {};
+  #cancelUnused: () => void = () => {};
   /** Aborts the current attempt. */
   #attempt = new AbortController();
 
@@ -88,8 +92,17 @@ class SocketConnection implements OwnConnection {
 
   channel(topic: string, handlers: ChannelHandlers): Channel {
     const channel = this.#channels.add(topic, handlers);
+    this.#cancelUnused();
     if (this.#machine.state === "idle") this.connect();
-    return channel;
+    return {
+      push: (event, payload, onReply) => channel.push(event, payload, onReply),
+      leave: () => {
+        channel.leave();
+        this.#cancelUnused();
+        if (this.#channels.size === 0)
+          this.#cancelUnused = this.#environment.timer(UNUSED_MS, () => this.#dispatch("unused"));
+      },
+    };
   }
 
   connect(): void {
@@ -101,6 +114,7 @@ class SocketConnection implements OwnConnection {
   }
 
   close(): void {
+    this.#cancelUnused();
     this.#dispatch("close");
     for (const stop of this.#stops.splice(0)) stop();
   }
@@ -117,7 +131,8 @@ class SocketConnection implements OwnConnection {
     this.#machine = machine;
     const { state } = machine;
     if (error) this.#error = error;
-    if (state === "live" || state === "paused" || state === "closed") this.#error = undefined;
+    if (state === "live" || state === "paused" || state === "closed" || state === "idle")
+      this.#error = undefined;
     if (state === "offline" && before !== "offline") this.#error = noNetwork();
     if (state !== before || effects.includes("wait")) {
       this.#cancelTimer();
@@ -184,9 +199,12 @@ class SocketConnection implements OwnConnection {
       {
         onOpen: () => {
           taken = true;
-          renewal.start();
           this.#dispatch("opened");
+          // A listener may have closed it.
+          if (attempt.aborted) return;
           this.#channels.attach(socket);
+          // Last: a token that was replaced meanwhile is handed over on the sync channel.
+          renewal.start();
           this.#dispatch(EVENT_OF[this.#progress]);
         },
         onMessage: (message) => this.#receive(message),
@@ -204,8 +222,7 @@ class SocketConnection implements OwnConnection {
   }
 
   #receive(message: phoenix.Message): void {
-    const { error } = (message.payload ?? {}) as { error?: unknown };
-    this.#lastError = error ? errorOf({ error }) : undefined;
+    this.#lastError = errorOfFrame(message.payload);
     this.#channels.receive(message);
   }
 

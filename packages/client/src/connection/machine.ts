@@ -11,6 +11,8 @@ export type Event =
   | "pause"
   /** The client is closed. */
   | "close"
+  /** Nothing is followed any more. */
+  | "unused"
   /** The platform reports a network. */
   | "online"
   /** The platform reports no network. */
@@ -57,6 +59,7 @@ const stays = (state: State): Row => ({
   connect: [state],
   pause: ["paused", "drop"],
   close: ["closed", "drop"],
+  unused: [state],
   online: [state],
   offline: [state],
   visible: [state],
@@ -73,6 +76,7 @@ const stays = (state: State): Row => ({
 /** States with a socket, open or opening. */
 const open = (state: State): Row => ({
   ...stays(state),
+  unused: ["idle", "drop"],
   offline: ["offline", "drop", "wait"],
   lost: ["waiting", "drop", "wait"],
   refused: ["waiting", "drop", "renew", "wait"],
@@ -95,6 +99,7 @@ export const TABLE: Readonly<Record<State, Row>> = {
   connecting: { ...open("connecting"), opened: ["replaying"] },
   waiting: {
     ...stays("waiting"),
+    unused: ["idle", "drop"],
     connect: ["connecting", "open"],
     online: ["connecting", "open"],
     visible: ["connecting", "open"],
@@ -108,6 +113,7 @@ export const TABLE: Readonly<Record<State, Row>> = {
   // The platform may be wrong, or the server local: retries now and then.
   offline: {
     ...stays("offline"),
+    unused: ["idle", "drop"],
     connect: ["connecting", "open"],
     online: ["connecting", "open"],
     due: ["connecting", "open"],
@@ -140,11 +146,14 @@ export function next(machine: Machine, event: Event): { machine: Machine; effect
   const parks = event === "refused" && refusals >= MAX_REFUSALS;
   const [state, ...effects] = TABLE[machine.state][parks ? "denied" : event];
   // An explicit connect after a pause or a refusal resets the counters, and so does being live.
-  const restarted = state === "live" || (event === "connect" && FRESH.has(machine.state));
+  const restarted = state === "live" || state === "idle" || (event === "connect" && FRESH.has(machine.state));
   return {
     machine: {
       state,
-      attempt: event === "connect" && restarted ? 0 : machine.attempt + (effects.includes("wait") ? 1 : 0),
+      attempt:
+        (event === "connect" || state === "idle") && restarted
+          ? 0
+          : machine.attempt + (effects.includes("wait") ? 1 : 0),
       refusals: restarted ? 0 : refusals,
     },
     effects,

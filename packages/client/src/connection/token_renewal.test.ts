@@ -185,3 +185,43 @@ test("a page whose token function cannot fetch is told of origins", async () => 
   );
   expect(await messageAt()).toBe("The client's `token` failed: Failed to fetch");
 });
+
+test("while the token is good, an outage of its source fails no request and delays none", async () => {
+  const place = new FakeEnvironment();
+  let fails = false;
+  const mint = issuer(() => place.now());
+  const source = vi.fn(async () => {
+    if (fails) throw new Error("no network");
+    return mint();
+  });
+  const tokens = new Tokens(source, place);
+  const first = await tokens.get();
+  fails = true;
+  await place.pass(250_000);
+  for (let request = 0; request < 10; request++) expect(await tokens.get()).toBe(first);
+  expect(source).toHaveBeenCalledTimes(2);
+  await place.pass(45_000);
+  // It lasts for five seconds more: the source is waited for, and fails.
+  expect(await tokens.get()).toBe(first);
+  await place.pass(1_000);
+  fails = false;
+  expect((await tokens.get()).text).not.toBe(first.text);
+  fails = true;
+  await place.pass(301_000);
+  await expect(tokens.get()).rejects.toMatchObject({ code: "unavailable" });
+});
+
+test("a token that was replaced while the socket opened is handed over once the sync channel is joined", async () => {
+  const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
+  const { place, connection, tokens } = testConnection(source);
+  connection.channel("sync:v1", nothing);
+  await settled();
+  const fresh = await tokens.renew();
+  place.socket.onopen?.();
+  const joins = () => place.socket.sent.filter(({ event }) => event === "phx_join");
+  expect(joins()).toHaveLength(1);
+  expect(place.socket.sent.some(({ event }) => event === "auth")).toBe(false);
+  place.socket.reply(place.socket.last("phx_join"));
+  expect(place.socket.last("auth").payload).toEqual({ token: fresh.text });
+  expect(joins()).toHaveLength(1);
+});

@@ -21,6 +21,8 @@ const SOURCE_MS = 15_000;
 const LEAD_MS = 30_000;
 /** Minimum time between two renewals, whatever the clocks say. */
 const MIN_RENEWAL_MS = 1_000;
+/** A token that lasts this long is used while another is asked for. */
+const STILL_GOOD_MS = 5_000;
 
 /** The current token, and when to renew it. */
 export class Tokens {
@@ -32,6 +34,7 @@ export class Tokens {
   #receivedAt = 0;
   #askedAt = 0;
   #pending: Promise<Token> | undefined;
+  #failure: { readonly at: number; readonly error: unknown } | undefined;
   readonly #listeners = new Set<(token: Token) => void>();
 
   constructor(source: TokenSource, environment: Environment) {
@@ -55,9 +58,25 @@ export class Tokens {
     return this.#token;
   }
 
-  /** A token that is not about to expire. */
-  get(): Promise<Token> {
-    if (this.#token && !(this.renewable && this.renewInMs() <= 0)) return Promise.resolve(this.#token);
+  /** A token that is good. One that is about to expire is renewed meanwhile, and serves as long as it lasts. */
+  async get(): Promise<Token> {
+    const token = this.#token;
+    if (!token) return this.renew();
+    if (!this.renewable || this.renewInMs() > 0) return token;
+    const renewed = this.#renewAgain();
+    // Its failure is told to those who need its token.
+    renewed.catch(() => {});
+    if (this.#leftOf(token) > STILL_GOOD_MS) return token;
+    return renewed.catch((error: unknown) => {
+      if (this.#leftOf(token) > 0) return token;
+      throw error;
+    });
+  }
+
+  /** Requests that come while the source fails do not all ask it. */
+  #renewAgain(): Promise<Token> {
+    const wasJustTried = this.#failure && this.#environment.now() - this.#failure.at < MIN_RENEWAL_MS;
+    if (this.#failure && wasJustTried && !this.#pending) return Promise.reject(this.#failure.error);
     return this.renew();
   }
 
@@ -65,9 +84,16 @@ export class Tokens {
   renew(refused?: string): Promise<Token> {
     if (refused !== undefined && this.#token && this.#token.text !== refused)
       return Promise.resolve(this.#token);
-    this.#pending ??= this.#ask().finally(() => {
-      this.#pending = undefined;
-    });
+    if (this.#pending) return this.#pending;
+    this.#failure = undefined;
+    this.#pending = this.#ask()
+      .catch((error: unknown) => {
+        this.#failure = { at: this.#environment.now(), error };
+        throw error;
+      })
+      .finally(() => {
+        this.#pending = undefined;
+      });
     return this.#pending;
   }
 
@@ -88,7 +114,11 @@ export class Tokens {
 
   /** Whether the current token has expired. */
   get expired(): boolean {
-    return this.#token?.expiresAt !== undefined && this.#leftMs(this.#token, this.#token.expiresAt) <= 0;
+    return this.#token !== undefined && this.#leftOf(this.#token) <= 0;
+  }
+
+  #leftOf(token: Token): number {
+    return token.expiresAt === undefined ? Number.POSITIVE_INFINITY : this.#leftMs(token, token.expiresAt);
   }
 
   /** Milliseconds until the token should be renewed; infinite without an expiry. */

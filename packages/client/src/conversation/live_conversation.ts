@@ -3,6 +3,7 @@ import type { RunJson, TranscriptMessageJson } from "@khala/contracts/conversati
 import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
+import { withPatience } from "../storage/driver_support.ts";
 import type { Notifier } from "../sync/notifier.ts";
 import type { StoredConversation } from "./conversation_store.ts";
 import { Outbox, type OutgoingMessage, type RegenerateOptions, type SendOptions } from "./outbox.ts";
@@ -65,6 +66,7 @@ export const UNOPENED: ConversationView = {
 };
 
 const GRACE_MS = 5_000;
+const LOAD_PATIENCE_MS = 1_000;
 /** Forbidden, or not found. */
 const GONE = [403, 404];
 
@@ -102,8 +104,8 @@ export class LiveConversation implements ConversationSink {
   /** Shows the stored state, follows from there, and stores changes. */
   attachStore(stored: StoredConversation): void {
     this.#stored = stored;
-    // `load` logs failures and does not reject.
-    void stored.load().then((state) => {
+    // `load` logs failures and does not reject. A storage that is late does not delay the server's messages.
+    void withPatience(this.#deps.environment, LOAD_PATIENCE_MS, stored.load()).then((state) => {
       if (this.#stored !== stored) return;
       this.#loaded = true;
       if (state) this.#showStored(state);

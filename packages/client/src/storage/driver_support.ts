@@ -92,3 +92,15 @@ export function withStorageTimeout<T>(environment: Environment, work: Promise<T>
     work.then(resolve, reject).finally(cancel);
   });
 }
+
+/** Resolves with the work, or with undefined when it is not done in time. The work goes on. */
+export function withPatience<T>(
+  environment: Environment,
+  ms: number,
+  work: Promise<T>,
+): Promise<T | undefined> {
+  return new Promise((resolve, reject) => {
+    const cancel = environment.timer(ms, () => resolve(undefined));
+    work.then(resolve, reject).finally(cancel);
+  });
+}

@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
 import { settled } from "../connection/test_support.ts";
+import type { RequestOptions } from "../http.ts";
 import { ARRIVAL_MS, MAX_PENDING_APPENDS, openAppends } from "./appends.ts";
 import type { Appends } from "./appends_port.ts";
 import { answer, at, testPlane, update } from "./test_support.ts";
@@ -13,9 +14,12 @@ function world() {
   // The plane's own HTTP is not used here: the queue gets one that a test answers.
   const { asked } = hand;
   const http = {
-    request(_method: string, path: string, options = {}) {
+    request(_method: string, path: string, options: RequestOptions = {}) {
       const settle = Promise.withResolvers<ReturnType<typeof answer>>();
       asked.push({ path, options, settle });
+      options.signal?.addEventListener("abort", () =>
+        settle.reject(new KhalaError("unavailable", "aborted")),
+      );
       return settle.promise;
     },
   };

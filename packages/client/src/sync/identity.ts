@@ -2,6 +2,7 @@ import type { KhalaError } from "@khala/contracts";
 import type { Token, Tokens } from "../connection/tokens.ts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
+import { withPatience } from "../storage/driver_support.ts";
 import type { Storage } from "../storage/storage.ts";
 
 export interface IdentityOptions {
@@ -12,6 +13,8 @@ export interface IdentityOptions {
   readonly log: Log;
 }
 
+/** How long the connection waits for what the storage knows of the last user. */
+const RECALL_PATIENCE_MS = 1_000;
 /** The storage scope that remembers the last user. */
 const SCOPE = "khala.identity";
 
@@ -65,7 +68,7 @@ export function identify(options: IdentityOptions, { onScope, onFailure }: Ident
     tokens.get().then(become, async (error: KhalaError) => {
       warn("no_token", error.message, error);
       // Someone who is not signed in must not see the last user's documents.
-      if (error.meaning.status !== 401) await tryRecall();
+      if (error.meaning.status !== 401) await withPatience(environment, RECALL_PATIENCE_MS, tryRecall());
       onFailure(error);
     });
   };

@@ -4,6 +4,7 @@ import { settled } from "../connection/test_support.ts";
 import { memory } from "../storage/memory.ts";
 import { SLICE_ITEMS } from "./slices.ts";
 import { at, stored, testPlane, update } from "./test_support.ts";
+import { COMMIT_PATIENCE_MS } from "./topic_store.ts";
 
 const key = (n: number) => `k${String(n).padStart(6, "0")}`;
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
@@ -146,12 +147,14 @@ test("a topic that has documents is never said to be loading, however long the s
   });
   source.sink().phase("loading");
   const replaced = source.sink().replace([stored("a", 1)], at(1));
-  await place.pass(1_000);
+  await place.pass(COMMIT_PATIENCE_MS - 1);
   expect(plane.list("t")).toMatchObject({ items: [{ key: "a" }], phase: "replaying" });
   expect(plane.get("t", "a")).toMatchObject({ version: "1", phase: "replaying" });
   expect(source.sink().position()).toBeUndefined();
-  slow.resolve();
+  await place.pass(1);
   await replaced;
+  expect(source.sink().position()).toEqual(at(1));
+  slow.resolve();
   source.sink().phase("replaying");
   source.sink().phase("live");
   await place.pass(1_000);

@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
+import { UNUSED_MS } from "../connection/connection.ts";
 import { type FakeSocket, settled, testConnection } from "../connection/test_support.ts";
 import type { Answer, Http, RequestOptions } from "../http.ts";
 import { memory } from "../storage/memory.ts";
@@ -181,16 +182,19 @@ test("a list that fails is tried again; one that is forbidden is not, until the 
   expect(asked).toHaveLength(3);
 });
 
-test("what is not followed any more is unsubscribed, and its frames are dropped", async () => {
-  const { sink, joined, following, connection } = await handSource({ cursor: at(5) });
+test("what is not followed any more is left, its frames are dropped, and the socket closes", async () => {
+  const { place, sink, joined, following, connection } = await handSource({ cursor: at(5) });
   const socket = await joined();
   socket.reply(socket.last("subscribe"), {});
   following.abort();
-  expect(socket.last("unsubscribe").payload).toEqual({ topics: ["t"] });
+  // It was the last one: the channel is left, and the connection closes the socket a while later.
+  expect(socket.last("phx_leave").topic).toBe("sync:v1");
   socket.push("sync:v1", "frame", batch([update("a", 1)], at(6)));
   await settled();
   expect(sink.done).toEqual([]);
   expect(connection.status().state).toBe("live");
+  await place.pass(UNUSED_MS);
+  expect([socket.closed, connection.status().state]).toEqual([true, "idle"]);
 });
 
 test("a token that was refused twice is told to each topic", async () => {

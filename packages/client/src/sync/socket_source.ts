@@ -47,6 +47,13 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
       },
     });
 
+  /** Nothing is followed: the server need not keep the channel, and the connection may close. */
+  function leave(): void {
+    channel?.leave();
+    channel = undefined;
+    joined = false;
+  }
+
   function receive({ update_batch, heartbeat, error }: Frame): void {
     if (update_batch) {
       const { topic = "", updates = [], through, replay_complete = false } = update_batch;
@@ -101,7 +108,8 @@ export function socketSource({ connection, http, environment }: SocketSourceOpti
           topic.end();
           if (followed.get(name) !== topic) return;
           followed.delete(name);
-          if (joined) channel?.push("unsubscribe", { topics: [name] }).catch(() => {});
+          if (followed.size === 0) leave();
+          else if (joined) channel?.push("unsubscribe", { topics: [name] }).catch(() => {});
           report();
         },
         { once: true },

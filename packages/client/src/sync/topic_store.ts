@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
-import { withStorageTimeout } from "../storage/driver_support.ts";
+import { withPatience, withStorageTimeout } from "../storage/driver_support.ts";
 import type { Cursor, Storage, StoredDocument, StoredTopic, TopicChange } from "../storage/storage.ts";
 
 export interface TopicStoreOptions {
@@ -14,14 +14,22 @@ export interface TopicStoreOptions {
   readonly storing: () => boolean;
 }
 
+/** How long a topic waits for what is stored of it, before it asks the server for everything. */
+export const LOAD_PATIENCE_MS = 1_000;
+/** How long a change waits until it is stored, before the next one is shown. */
+export const COMMIT_PATIENCE_MS = 250;
+
 /**
  * Stores one topic. A failure is logged, not thrown: the stored topic is removed, and nothing
- * is written until the whole topic can be.
+ * is written until the whole topic can be. A storage that is late delays nothing: the topic goes on without it, and is stored
+ * as a whole once it answers.
  */
 export class TopicStore {
   readonly #options: TopicStoreOptions;
   /** The cursor of what is stored; undefined: changes cannot be added to it. */
   #stored: Cursor | undefined;
+  /** An operation goes on that the topic does not wait for. */
+  #late = false;
   /** After a failure only a full replacement from the server is written. */
   #gaveUp = false;
 
@@ -29,7 +37,11 @@ export class TopicStore {
     this.#options = options;
   }
 
-  async load(): Promise<StoredTopic | undefined> {
+  load(): Promise<StoredTopic | undefined> {
+    return this.#patiently(LOAD_PATIENCE_MS, this.#load());
+  }
+
+  async #load(): Promise<StoredTopic | undefined> {
     const { storage, scope, topic } = this.#options;
     try {
       const stored = await this.#bounded(storage.load(scope, topic));
@@ -43,7 +55,7 @@ export class TopicStore {
 
   /** Whether the whole topic must be stored next. */
   get needsAll(): boolean {
-    return this.#options.storing() && !this.#stored && !this.#gaveUp;
+    return this.#options.storing() && !this.#stored && !this.#gaveUp && !this.#late;
   }
 
   /** Another tab may have written: the next commit replaces everything. */
@@ -55,12 +67,35 @@ export class TopicStore {
   /** Stores the whole topic. */
   async replace(put: readonly StoredDocument[], cursor: Cursor): Promise<void> {
     this.#gaveUp = false;
-    await this.#commit({ replace: true, put, remove: [], cursor });
+    await this.#write({ replace: true, put, remove: [], cursor });
   }
 
   /** Adds a change to what is stored, if it can be added. */
   async change(put: readonly StoredDocument[], remove: readonly string[], cursor: Cursor): Promise<void> {
-    if (this.#stored) await this.#commit({ after: this.#stored, put, remove, cursor });
+    if (this.#stored) await this.#write({ after: this.#stored, put, remove, cursor });
+  }
+
+  /** Without waiting for a late storage: then the change is part of the whole topic that is stored next. */
+  async #write(change: TopicChange): Promise<void> {
+    if (this.#late) this.#stored = undefined;
+    else await this.#patiently(COMMIT_PATIENCE_MS, this.#commit(change));
+  }
+
+  /** Waits for an operation of the storage for a while. What it finds afterwards does not count. */
+  async #patiently<T>(ms: number, work: Promise<T>): Promise<T | undefined> {
+    const { environment, log, topic } = this.#options;
+    let done = false;
+    const noted = work.finally(() => {
+      done = true;
+      if (this.#late) this.#stored = undefined;
+      this.#late = false;
+    });
+    const result = await withPatience(environment, ms, noted);
+    if (done) return result;
+    this.#late = true;
+    const message = "The storage is late. The topic goes on in memory, and is stored as a whole later.";
+    log({ level: "warn", event: "storage_late", message, topic });
+    return undefined;
   }
 
   async #commit(change: TopicChange): Promise<void> {

@@ -29,11 +29,15 @@ export interface FollowerOptions {
   readonly log: Log;
   /** The connection's status changed. */
   readonly onStatus: () => void;
+  /** The leader does not answer: this tab should lead. */
+  readonly onLeaderLost: () => void;
 }
 
-/** A leader that leaves this many pings unanswered counts as silent. */
-const PING_MS = 1_000;
+/** A leader that leaves this many pings unanswered counts as silent, and is replaced. */
+const PING_MS = 750;
 const UNANSWERED = 3;
+/** Tabs that miss the leader at the same time do not all take its place: the first one's announcement stops the others. */
+const TAKEOVER_MS = 750;
 
 /** A follower tab: sources that the leader tab feeds, and the leader's connection status. */
 export class FollowerTab {
@@ -49,6 +53,7 @@ export class FollowerTab {
   #status: ConnectionStatus;
   #lastStatus = "";
   #cancelPing: () => void = () => {};
+  #cancelTakeover: () => void = () => {};
   readonly #stopWatching: (() => void) | undefined;
 
   constructor(options: FollowerOptions) {
@@ -87,6 +92,7 @@ export class FollowerTab {
     const heardAgain = this.#silent;
     this.#unanswered = 0;
     this.#silent = false;
+    this.#cancelTakeover();
     if (changed) {
       if (this.#leader) this.#retired.add(this.#leader);
       this.#leader = message.leader;
@@ -116,6 +122,7 @@ export class FollowerTab {
   stop(offline: boolean): void {
     this.#stopped = true;
     this.#cancelPing();
+    this.#cancelTakeover();
     this.#stopWatching?.();
     this.#post({ type: "bye" });
     if (offline) for (const followed of this.#all()) followed.stopped();
@@ -170,7 +177,11 @@ export class FollowerTab {
 
   #leaderLost(): void {
     this.#silent = true;
-    const since = this.#options.environment.now();
+    // A tab that was replaced may have spoken last, and hidden the one that leads.
+    this.#retired.clear();
+    const { environment, onLeaderLost } = this.#options;
+    this.#cancelTakeover = environment.timer(environment.random() * TAKEOVER_MS, onLeaderLost);
+    const since = environment.now();
     this.#become({ state: "stale", since, attempt: 0, error: leaderSilent(), role: "follower" });
     for (const followed of this.#all()) followed.lost();
   }

@@ -135,16 +135,44 @@ class TabGroup implements Tabs {
     });
     this.#channel = channel;
     const tab = environment.newId();
-    const side = new FollowerTab({ environment, channel, tab, log, onStatus: () => this.#changed() });
+    const side = new FollowerTab({
+      environment,
+      channel,
+      tab,
+      log,
+      onStatus: () => this.#changed(),
+      onLeaderLost: () => this.#replaceLeader(channel),
+    });
     this.#role = { name: "follower", side };
     this.#takeFrom(side.topics, side.conversations);
     this.#changed();
-    this.#candidacy = requestLeadership(
-      locks,
-      groupName(this.#scope),
-      () => this.#lead(channel),
-      (error) => this.#goAlone(channel, error),
-    );
+    this.#candidacy = this.#stand(locks, channel, false);
+  }
+
+  /** Asks for the lock, or takes it from a leader that does not answer. */
+  #stand(locks: LocksLike, channel: TabChannel, steal: boolean): AbortController {
+    return requestLeadership(locks, groupName(this.#scope ?? ""), steal, {
+      elected: () => this.#lead(channel),
+      failed: (error) => this.#goAlone(channel, error),
+      replaced: () => this.#stepDown(channel),
+    });
+  }
+
+  /** The leader hangs, is suspended, or stands in a debugger. */
+  #replaceLeader(channel: TabChannel): void {
+    const { environment, log } = this.#options;
+    if (this.#channel !== channel || this.#role.name !== "follower" || !environment.locks) return;
+    const message = "The tab that holds the connection does not answer; this one takes over.";
+    log({ level: "warn", event: "leader_replaced", message });
+    this.#candidacy?.abort();
+    this.#candidacy = this.#stand(environment.locks, channel, true);
+  }
+
+  /** Another tab took over while this one did not answer. */
+  #stepDown(channel: TabChannel): void {
+    if (this.#channel !== channel) return;
+    this.#leave();
+    this.#join();
   }
 
   #lead(channel: TabChannel): void {
@@ -218,26 +246,38 @@ class TabGroup implements Tabs {
   }
 }
 
+interface LeadershipHandlers {
+  readonly elected: () => void;
+  /** Locks are not available. */
+  readonly failed: (error: unknown) => void;
+  /** Another tab took the lock. */
+  readonly replaced: () => void;
+}
+
 /**
  * Requests leadership of a group. The browser grants it to one tab at a time, in order, and takes it back from a tab that
- * closes or crashes. `failed` is called where locks are not available. Aborting the answer lets another tab lead.
+ * closes or crashes. Stealing takes it from a tab that holds it. Aborting the answer lets another tab lead.
  */
 function requestLeadership(
   locks: LocksLike,
   name: string,
-  elected: () => void,
-  failed: (error: unknown) => void,
+  steal: boolean,
+  { elected, failed, replaced }: LeadershipHandlers,
 ): AbortController {
   const candidacy = new AbortController();
   const { signal } = candidacy;
+  let leads = false;
   const hold = () =>
     new Promise<void>((resolve) => {
       if (signal.aborted) return resolve();
       signal.addEventListener("abort", () => resolve(), { once: true });
+      leads = true;
       elected();
     });
-  locks.request(name, { signal }, hold).catch((error: unknown) => {
-    if (!signal.aborted) failed(error);
+  locks.request(name, steal ? { steal } : { signal }, hold).catch((error: unknown) => {
+    if (signal.aborted) return;
+    if (leads) replaced();
+    else failed(error);
   });
   return candidacy;
 }

@@ -14,15 +14,21 @@ import { openSync } from "../sync/sync_plane.ts";
 import { at, stored, update } from "../sync/test_support.ts";
 import { openTabs } from "./tabs.ts";
 
-/** Locks of one browser: granted in the order in which they were asked for. */
+interface Place {
+  readonly grant: () => void;
+  readonly rob: () => void;
+}
+
+/** Locks of one browser: granted in the order in which they were asked for, unless one is stolen. */
 export class Locks {
-  readonly #queues = new Map<string, { readonly grant: () => void }[]>();
+  readonly #queues = new Map<string, Place[]>();
 
   /** The locks as one tab sees them. */
   of(dead: AbortSignal): LocksLike {
     return {
-      request: (name, { signal }, hold) =>
+      request: (name, options, hold) =>
         new Promise<void>((resolve, reject) => {
+          const signal = "signal" in options ? options.signal : undefined;
           const queue = this.#queues.get(name) ?? [];
           this.#queues.set(name, queue);
           const leave = () => {
@@ -32,18 +38,23 @@ export class Locks {
           };
           // The browser takes back what a dead tab held, and its place among those who wait.
           dead.addEventListener("abort", leave, { once: true });
-          const place = {
+          const place: Place = {
             grant: () => {
-              signal.removeEventListener("abort", giveUp);
+              signal?.removeEventListener("abort", giveUp);
               hold().then(leave).then(resolve, reject);
             },
+            rob: () => reject(new DOMException("Lock broken by another request.", "AbortError")),
           };
           const giveUp = () => {
             leave();
-            reject(signal.reason);
+            reject(signal?.reason);
           };
-          signal.addEventListener("abort", giveUp, { once: true });
-          queue.push(place);
+          signal?.addEventListener("abort", giveUp, { once: true });
+          if (signal) queue.push(place);
+          else {
+            queue.shift()?.rob();
+            queue.unshift(place);
+          }
           if (queue[0] === place) place.grant();
         }),
     };

@@ -173,9 +173,10 @@ export function heartbeatFrame(convId: string, cursor: string): TimelineFrame {
 }
 
 /** The reason before a socket is closed. */
-export function errorFrame(convId: string, error: { code: string; message: string }): TimelineFrame {
-  return new TimelineFrame(
-    convId,
-    JSON.stringify({ type: "error", code: error.code, message: error.message }),
-  );
+export function errorFrame(
+  convId: string,
+  { code, message, retry_after_ms }: { code: string; message: string; retry_after_ms?: number | string },
+): TimelineFrame {
+  const retry = retry_after_ms !== undefined && { retry_after_ms };
+  return new TimelineFrame(convId, JSON.stringify({ type: "error", code, message, ...retry }));
 }

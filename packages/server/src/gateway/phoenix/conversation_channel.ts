@@ -116,7 +116,7 @@ class ConversationChannel implements Channel {
     this.#attached?.heartbeat();
   }
 
-  sendError(error: { code: string; message: string }): void {
+  sendError(error: Parameters<typeof errorFrame>[1]): void {
     const { json } = errorFrame(this.#convId, error);
     this.#socket.outbox.send(phoenix.pushText(null, this.#socket.topic, "frame", json));
   }

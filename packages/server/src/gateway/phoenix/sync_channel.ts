@@ -1,5 +1,5 @@
 import { create, type DescMessage, type MessageInitShape, toBinary, toJson } from "@bufbuild/protobuf";
-import { KhalaError, phoenix, SYNC_CHANNEL } from "@khala/contracts";
+import { KhalaError, phoenix, SYNC_CHANNEL, type Wire } from "@khala/contracts";
 import {
   AuthenticatedSchema,
   AuthSchema,
@@ -241,12 +241,16 @@ class SyncChannel implements Channel {
     this.#pushFrame({ case: "heartbeat", value: create(HeartbeatSchema, { watermarks: this.#positions() }) });
   }
 
-  sendError(error: ErrorJson): void {
+  sendError(error: Wire<ErrorJson>): void {
     if (error.code === "slow_consumer")
       for (const topic of this.#followed.keys()) this.#options.metrics.dropped.add(1, { topic });
     this.#pushFrame({
       case: "error",
-      value: { code: error.code ?? "internal", message: error.message ?? "" },
+      value: {
+        code: error.code ?? "internal",
+        message: error.message ?? "",
+        ...(error.retry_after_ms !== undefined && { retryAfterMs: BigInt(error.retry_after_ms) }),
+      },
     });
   }
 

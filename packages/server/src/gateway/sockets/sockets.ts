@@ -18,6 +18,10 @@ import { type ClientSocket, Connection, type ConnectionLimits, type SocketEndpoi
 import { addressOf, refuseHandshake } from "./handshake.ts";
 import { openTraffic, type Traffic } from "./traffic.ts";
 
+/** Sockets of a server that stops return this far apart, and all of them within the maximum. */
+const RETURN_MS = 1;
+const MAX_RETURN_MS = 30_000;
+
 export interface SocketsOptions {
   readonly verifier: Verifier;
   readonly revocations: Revocations;
@@ -215,8 +219,14 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     async drain(timeoutMs) {
       draining = true;
       forget();
-      for (const socket of open)
-        socket.end(new KhalaError("shutting_down", "This server is restarting. Reconnect; nothing is lost."));
+      // Each socket is told another time to return, so that the next server is not met by all of them at once.
+      const apartMs = Math.min(RETURN_MS, MAX_RETURN_MS / open.size);
+      for (const [i, socket] of [...open].entries())
+        socket.end(
+          new KhalaError("shutting_down", "This server is restarting. Reconnect; nothing is lost.", {
+            retry_after_ms: Math.ceil(i * apartMs),
+          }),
+        );
       const deadline = context.clock.now() + timeoutMs;
       while (open.size > 0 && context.clock.now() < deadline) {
         await new Promise<void>((resolve) => context.clock.after(20, resolve));
