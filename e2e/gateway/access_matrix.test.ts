@@ -119,6 +119,13 @@ const make = {
     await asOwner("POST", { path: `/runtime/v1/workers/${id}/events`, body: { events } });
     return id;
   },
+  async notification() {
+    const id = `notification-${randomUUID()}`;
+    const data = { to: ROLES.owner.sub, text: "Hello" };
+    const events = [{ event_id: "first", type: "notification.sent", data }];
+    await asOwner("POST", { path: `/runtime/v1/notifications/${id}/events`, body: { events } });
+    return id;
+  },
   async document() {
     const key = `run:${await make.run()}`;
     await eventually("the document", async () => {
@@ -211,6 +218,17 @@ const ROWS: Record<string, Row> = {
   "GET /runtime/v1/workers/:id/events": {
     make: make.worker,
     request: (id) => ({ path: `/runtime/v1/workers/${id}/events` }),
+    cells: "200 404 404 403 403 200 403 404 404",
+  },
+  // Anybody of the org may append; the model lets the notification's subject alone change it.
+  "POST /runtime/v1/notifications/:id/events": {
+    make: make.notification,
+    request: append("notifications", "notification.read"),
+    cells: "201 201 201 403 403 201 403 201 201",
+  },
+  "GET /runtime/v1/notifications/:id/events": {
+    make: make.notification,
+    request: (id) => ({ path: `/runtime/v1/notifications/${id}/events` }),
     cells: "200 404 404 403 403 200 403 404 404",
   },
   "GET /sync/v1/doc/:doc_key": {

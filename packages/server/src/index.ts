@@ -25,4 +25,5 @@ export { onStrayError } from "./main/stray_errors.ts";
 export { findUnknownSettings } from "./main/unknown_settings.ts";
 export { defineModel, type Model, type ModelDefinition, tombstone } from "./sync/model.ts";
 export { invoices, lightningControlPlane } from "./sync/models/lightning_control_plane.ts";
-export { notifications, runSummaries, workerSummaries } from "./sync/models/runtime.ts";
+export { notifications } from "./sync/models/notifications.ts";
+export { runSummaries, workerSummaries } from "./sync/models/runtime.ts";

@@ -1,6 +1,10 @@
 import { SCOPES } from "@khala/contracts";
 import { AgentCountedSchema, CorrelationCountedSchema } from "@khala/contracts/blackboard/v1";
 import {
+  NotificationDismissedSchema,
+  NotificationReadSchema,
+  type NotificationSentJson,
+  NotificationSentSchema,
   RunCompletedSchema,
   RunDeletedSchema,
   RunFailedSchema,
@@ -41,6 +45,23 @@ export const workers = defineStream({
     "worker.heartbeat": WorkerHeartbeatSchema,
     "worker.status": WorkerStatusSchema,
     "worker.retired": WorkerRetiredSchema,
+  },
+});
+
+/** Notifications: one stream per notification. It is served where an app has the model. */
+export const notificationStream = defineStream({
+  kind: "notification",
+  path: "/runtime/v1/notifications",
+  scope: SCOPES.runtimeWrite,
+  events: {
+    "notification.sent": NotificationSentSchema,
+    "notification.read": NotificationReadSchema,
+    "notification.dismissed": NotificationDismissedSchema,
+  },
+  /** A service sends to everybody, others to themselves. What is not one's own does not change: the model compares. */
+  authorize({ scopes, subject }, _stream, { type, data }) {
+    if (type !== "notification.sent" || scopes.has(SCOPES.runtimeService)) return true;
+    return (data as NotificationSentJson).to === subject;
   },
 });
 

@@ -22,6 +22,8 @@ export interface Model<
   project(document: Document | null, event: AuthorityEvent): Document | typeof tombstone | null;
   /** Pure: the subjects of the event's org who may see a document, or null for the whole org. */
   audience(document: Document, event: AuthorityEvent): readonly string[] | null;
+  /** Pure: when a document expires, RFC 3339; null for one that does not. */
+  expiresAt?(document: Document): string | null | undefined;
 }
 
 /** A model as an app defines it. */
@@ -44,6 +46,8 @@ export interface ModelDefinition<
   ) => Document | typeof tombstone | null;
   /** Default: the whole org. Return subjects to narrow it; null or none is the whole org. */
   readonly audience?: (document: Document, event: EventsOf<Streams>) => readonly string[] | null | undefined;
+  /** Pure: when a document expires, RFC 3339, such as a field of it; null or none: never. Default: documents do not expire. */
+  readonly expiresAt?: (document: Document) => string | null | undefined;
 }
 
 /** The events of several streams: `event.type` decides what `event.data` is. */
@@ -73,7 +77,7 @@ export function defineModel<
 >(definition: ModelDefinition<Document, Topic, Streams>): Model<Document, Topic, Streams> {
   // The log has events of any type; a server hands a model those of its streams.
   const wide = definition as unknown as ModelDefinition<Document, Topic>;
-  const { topic, prefix, id, project, audience } = wide;
+  const { topic, prefix, id, project, audience, expiresAt } = wide;
   if (!NAME.test(topic))
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
@@ -95,6 +99,7 @@ export function defineModel<
       const subjects = audience?.(document, event);
       return subjects?.length ? [...new Set(subjects.filter(isNameable))].sort() : null;
     },
+    ...(expiresAt && { expiresAt }),
   };
   return Object.freeze(model);
 }

@@ -70,15 +70,16 @@ export async function openSyncPlane(
   );
   const journal = openJournal(database, metrics);
   const hub = openHub(context, { ...options, database, journal, metrics });
+  const committed = (topic: string, updates: number, notified: boolean) => {
+    hub.onWakeup(topic);
+    second?.wake(topic);
+    if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
+  };
   const sink = openSink(database, context, {
     inline: options.inline,
     metrics,
     wakeup: (topic, updates, tookMs) => options.wakeups.within(topic, tellsItselfAfterMs(updates, tookMs)),
-    onCommit(topic, updates, notified) {
-      hub.onWakeup(topic);
-      second?.wake(topic);
-      if (!notified) options.wakeups.send(topic, mayWaitMs(updates));
-    },
+    onCommit: committed,
   });
 
   // One process at a time projects and trims, by lease; another takes over when it dies or stalls.
@@ -106,6 +107,8 @@ export async function openSyncPlane(
     keepMs: options.retentionMs,
     everyMs: options.retentionEveryMs,
     metrics,
+    inline: options.inline,
+    onExpired: (topic, documents) => committed(topic, documents, false),
     active: () => lease.held(),
   });
   if (options.mirror) {

@@ -34,6 +34,16 @@ CREATE INDEX sync_stream_events_document ON runtime.sync_stream_events (topic, o
 CREATE INDEX sync_stream_events_org ON runtime.sync_stream_events (topic, org_id, watermark) WHERE audience IS NULL;
 CREATE INDEX sync_stream_events_age ON runtime.sync_stream_events USING brin (inserted_at);
 
+-- When documents expire. Retention deletes them, with a tombstone; until then they are not listed.
+CREATE TABLE runtime.sync_expiries (
+  topic text NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
+  doc_key text COLLATE "C" NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (topic, org_id, doc_key)
+);
+CREATE INDEX sync_expiries_expires_at ON runtime.sync_expiries (topic, expires_at);
+
 -- One row per named viewer of a journal row, so that a resume reads only what the viewer may see.
 CREATE TABLE runtime.sync_stream_viewers (
   topic text NOT NULL,

@@ -1,7 +1,7 @@
-import type { NotificationJson, RunSummaryJson, WorkerSummaryJson } from "@khala/contracts/runtime/v1";
+import type { RunSummaryJson, WorkerSummaryJson } from "@khala/contracts/runtime/v1";
 import type { AuthorityEvent } from "../../events/stream.ts";
 import { runs, workers } from "../../events/streams.ts";
-import { defineModel, type EventsOf, tombstone } from "../model.ts";
+import { defineModel, tombstone } from "../model.ts";
 
 /** `runtime.run_summaries`: one document per run, `run:<run_id>`. */
 export const runSummaries = defineModel({
@@ -86,38 +86,5 @@ export const workerSummaries = defineModel({
       default:
         return before;
     }
-  },
-});
-
-/** What to tell of an event; undefined for those that are no news. */
-function newsOf(event: EventsOf<readonly [typeof runs, typeof workers]>): string | undefined {
-  switch (event.type) {
-    case "run.completed":
-      return `Run ${event.streamId} is done.`;
-    case "run.failed":
-      return `Run ${event.streamId} failed: ${event.data.error ?? "no reason given"}`;
-    case "worker.retired":
-      return `Worker ${event.streamId} has retired.`;
-    default:
-      return undefined;
-  }
-}
-
-/** `runtime.notifications`: what the owner of a run or worker should hear of, and nobody else. */
-export const notifications = defineModel({
-  topic: "runtime.notifications",
-  prefix: "notification",
-  streams: [runs, workers],
-  id: (event) => (newsOf(event) !== undefined ? `${event.kind}:${event.streamId}:${event.seq}` : null),
-  audience: (_: NotificationJson, event) => [event.owner],
-  project(before: NotificationJson | null, event) {
-    const text = newsOf(event);
-    if (text === undefined) return before;
-    return {
-      kind: event.type,
-      about: `${event.kind}:${event.streamId}`,
-      text,
-      created_at: event.at,
-    };
   },
 });

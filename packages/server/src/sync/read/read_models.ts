@@ -1,5 +1,6 @@
 import type { Database } from "../../database/database.ts";
 import { explainMissingRight } from "../../database/migrate.ts";
+import { unexpired } from "../expiry.ts";
 import { documentId, type Model } from "../model.ts";
 
 /** A document as the read model has it. */
@@ -109,8 +110,8 @@ export async function findDocument(
 ): Promise<StoredDocument | undefined> {
   const [row] = await database.query<StoredDocument>({
     name: `sync_document_${model.table}`,
-    text: `SELECT ${COLUMNS} FROM runtime.${model.table}
-      WHERE doc_key = $1 AND org_id = $2 AND NOT deleted AND (audience IS NULL OR $3 = ANY(audience))`,
+    text: `SELECT ${COLUMNS} FROM runtime.${model.table} d
+      WHERE doc_key = $1 AND org_id = $2 AND NOT deleted AND (audience IS NULL OR $3 = ANY(audience)) ${unexpired(model, "d")}`,
     values: [docKey, viewer.org, viewer.subject],
   });
   return row;
@@ -143,12 +144,12 @@ export async function listDocuments(
     name: `sync_list_${model.table}`,
     text: `
       WITH visible AS (
-        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table}
-         WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3
+        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table} d
+         WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3 ${unexpired(model, "d")}
          ORDER BY doc_key LIMIT $4 + 1)
         UNION ALL
-        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table}
-         WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
+        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table} d
+         WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3 ${unexpired(model, "d")}
          ORDER BY doc_key LIMIT $4 + 1)
       ), sized AS (
         SELECT *, sum(octet_length(payload)) OVER w AS total, row_number() OVER w AS n, count(*) OVER () AS found FROM visible

@@ -299,7 +299,9 @@ class Reprojection {
  * first events, because imported code is not part of the source.
  */
 async function codeOf(database: Database, model: Model): Promise<string> {
-  const hash = createHash("sha256").update([model.id, model.project, model.audience].map(String).join("\n"));
+  const hash = createHash("sha256").update(
+    [model.id, model.project, model.audience, model.expiresAt].map(String).join("\n"),
+  );
   const documents = new Map<string, CurrentDocument>();
   const events = await readEvents(database, 0n, PROBED_EVENTS);
   const { writes, failures } = foldEvents(model, events, documents, new Set());

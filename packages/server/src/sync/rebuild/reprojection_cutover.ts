@@ -1,3 +1,4 @@
+import { expiryOf, hasExpired, storeExpiries } from "../expiry.ts";
 import type { Model } from "../model.ts";
 import type { DocumentName } from "../read/read_models.ts";
 import { type DocumentWrite, lockTopic, writeDocuments } from "../write/write_statement.ts";
@@ -52,6 +53,8 @@ export async function emitDiffering(
   await tx.query(lockTopic(model.topic));
   const writes = await differing(tx, model, which);
   if (writes.length > 0) await tx.query(writeDocuments(model, writes, inline));
+  const expiries = storeExpiries(model, writes);
+  if (expiries) await tx.query(expiries);
   return writes.length;
 }
 
@@ -61,6 +64,9 @@ interface Difference extends DocumentName {
   /** Null when the rebuilt model has no such document. */
   readonly payload: Buffer | null;
   readonly audience: string[] | null;
+  /** Whether the live model has the document. */
+  readonly live: boolean;
+  readonly now: Date;
 }
 
 async function differing(
@@ -89,7 +95,8 @@ async function differing(
         SELECT org_id, doc_key, true AS there, payload, payload_hash, audience
         FROM runtime.sync_rebuilt_documents WHERE topic = $1 AND ${condition} AND NOT deleted
       )
-      SELECT org_id AS org, doc_key AS "docKey", rebuilt.payload, rebuilt.audience, coalesce(live.doc_version,
+      SELECT org_id AS org, doc_key AS "docKey", rebuilt.payload, rebuilt.audience,
+        coalesce(live.there, false) AS live, now() AS now, coalesce(live.doc_version,
           (SELECT purged_version FROM runtime.sync_topic_sequences WHERE topic = $1)) AS version
       FROM live FULL JOIN rebuilt USING (org_id, doc_key)
       WHERE (coalesce(live.there, false), live.payload_hash, live.audience)
@@ -97,11 +104,13 @@ async function differing(
       ORDER BY org_id, doc_key`,
     values: [model.topic, ...values],
   });
-  return rows.map(({ org, docKey, version, payload, audience }) => {
+  return rows.flatMap(({ org, docKey, version, payload, audience, live, now }): DocumentWrite[] => {
     const write = { docKey, docVersion: version + 1n, org, audience };
-    return payload
-      ? { ...write, op: "upsert" as const, payload: payload.toString() }
-      : { ...write, op: "delete" as const };
+    const document = payload && (JSON.parse(payload.toString()) as object);
+    // The rebuilt model has what retention has deleted since.
+    if (payload && document && !hasExpired(model, document, now.toISOString()))
+      return [{ ...write, op: "upsert", payload: payload.toString(), expiresAt: expiryOf(model, document) }];
+    return live ? [{ ...write, op: "delete" }] : [];
   });
 }
 

@@ -208,6 +208,8 @@ test("the background job trims every topic when it is its turn, and reports each
     keepMs: DAY,
     everyMs: 10,
     metrics: parts.metrics,
+    inline: true,
+    onExpired: () => {},
     active() {
       looked++;
       return active;

@@ -1,6 +1,7 @@
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
+import { deleteExpired, EXPIRED_BATCH } from "../expiry.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model, Models } from "../model.ts";
 
@@ -9,6 +10,10 @@ export interface RetentionOptions {
   readonly keepMs: number;
   readonly everyMs: number;
   readonly metrics: SyncMetrics;
+  /** Whether the journal has payloads. */
+  readonly inline: boolean;
+  /** Documents of a topic have expired, so many. */
+  readonly onExpired: (topic: string, documents: number) => void;
   /** Whether this process holds the lease. */
   readonly active: () => boolean;
 }
@@ -16,7 +21,7 @@ export interface RetentionOptions {
 /** Rows per DELETE: few enough not to block others. */
 const BATCH = 5_000;
 
-/** Trims the journals in the background. */
+/** Deletes expired documents and trims the journals, in the background. */
 export function startRetention(database: Database, context: Context, options: RetentionOptions): Service {
   return runLoop(context, "retention", {
     wake: new Wake(),
@@ -25,6 +30,10 @@ export function startRetention(database: Database, context: Context, options: Re
       if (!options.active()) return false;
       try {
         for (const model of options.models.all) {
+          for (let expired = EXPIRED_BATCH; !signal.aborted && expired === EXPIRED_BATCH; ) {
+            expired = await deleteExpired(database, model, options.inline);
+            if (expired > 0) options.onExpired(model.topic, expired);
+          }
           while (!signal.aborted && (await trimTopic(database, model, options.keepMs)) === BATCH);
         }
         options.metrics.retention.add(1, { outcome: "ok" });

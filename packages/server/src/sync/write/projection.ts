@@ -1,5 +1,6 @@
 import { canonicalJson } from "@khala/contracts";
 import type { AuthorityEvent } from "../../events/stream.ts";
+import { expiryOf, hasExpired } from "../expiry.ts";
 import { documentId, isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
 import type { CurrentDocument, DocumentName } from "../read/read_models.ts";
 import { streamKey } from "./failed_streams.ts";
@@ -69,7 +70,9 @@ export function applyEvent(
     const { org, trace } = event;
     const id = documentId({ org, docKey });
     const current = documents.get(id);
-    const before = current?.document ?? null;
+    const stored = current?.document ?? null;
+    // As of the event, so that it makes no difference when retention deletes the document.
+    const before = stored && hasExpired(model, stored, event.at) ? null : stored;
     const after = model.project(before, event);
     if (after === before || (before === null && (after === tombstone || after === null))) return undefined;
     // The document may have existed before retention removed it, and clients may still remember its versions.
@@ -82,7 +85,17 @@ export function applyEvent(
     const payload = canonicalJson(after);
     const audience = model.audience(after, event);
     documents.set(id, { version: docVersion, document: after, audience });
-    return { docKey, docVersion, op: "upsert", payload, org, audience, trace };
+    const expiresAt = expiryOf(model, after);
+    return {
+      docKey,
+      docVersion,
+      op: "upsert",
+      payload,
+      org,
+      audience,
+      trace,
+      ...(expiresAt && { expiresAt }),
+    };
   } catch (cause) {
     throw new BrokenProjection(model, event, cause);
   }

@@ -5,6 +5,7 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { recordSpan } from "../../kit/telemetry.ts";
+import { storeExpiries } from "../expiry.ts";
 import type { Model } from "../model.ts";
 import { type CurrentDocument, loadCurrent } from "../read/read_models.ts";
 import {
@@ -136,7 +137,11 @@ export function startProjector(model: Model, context: Context, options: Projecto
     failures: readonly BrokenProjection[],
     move: CheckpointMove,
   ): Promise<void> {
-    const beside = failures.length > 0 ? [setAside(model.topic, false, failures)] : [];
+    const expiries = storeExpiries(model, writes);
+    const beside = [
+      ...(expiries ? [expiries] : []),
+      ...(failures.length > 0 ? [setAside(model.topic, false, failures)] : []),
+    ];
     try {
       await sink.commit(model, writes, move, beside);
     } catch (error) {
@@ -181,7 +186,9 @@ export function startProjector(model: Model, context: Context, options: Projecto
       : { ...stream, seq: stream.seq + BigInt(events.length) };
     const pause = ended ? resumeStream(model.topic, stream) : movePause(model.topic, next);
     try {
-      await sink.commit(model, writes, { from: stored, to: position!, generation }, [pause]);
+      const expiries = storeExpiries(model, writes);
+      const beside = [pause, ...(expiries ? [expiries] : [])];
+      await sink.commit(model, writes, { from: stored, to: position!, generation }, beside);
     } catch (error) {
       if (!isDataError(error)) throw error;
       documents.clear();

@@ -12,6 +12,8 @@ export interface DocumentWrite {
   readonly audience: readonly string[] | null;
   /** W3C traceparent of the change. */
   readonly trace?: string | null;
+  /** When the document expires, RFC 3339; null or none: never. */
+  readonly expiresAt?: string | null;
 }
 
 /** The result of a write: the watermark, or null for a version that is not newer. */

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/runtime/v1/documents.proto.
  */
 export const file_openagents_runtime_v1_documents: GenFile = /*@__PURE__*/
-  fileDesc("CiVvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZG9jdW1lbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEitgMKClJ1blN1bW1hcnkSFgoGcnVuX2lkGAEgASgJUgZydW5faWQSDQoFb3duZXIYAiABKAkSEgoFdGl0bGUYAyABKAlIAIgBARIOCgZzdGF0dXMYBCABKAkSDQoFc3RlcHMYBSABKAUSIQoJbGFzdF9zdGVwGAYgASgJSAFSCWxhc3Rfc3RlcIgBARIvChBsYXN0X3N0ZXBfc3RhdHVzGAcgASgJSAJSEGxhc3Rfc3RlcF9zdGF0dXOIAQESJgoGcmVzdWx0GAggASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAkgASgJSAOIAQESHgoKc3RhcnRlZF9hdBgKIAEoCVIKc3RhcnRlZF9hdBIeCgp1cGRhdGVkX2F0GAsgASgJUgp1cGRhdGVkX2F0EiUKC2ZpbmlzaGVkX2F0GAwgASgJSARSC2ZpbmlzaGVkX2F0iAEBEhAKCGF1ZGllbmNlGA0gAygJQggKBl90aXRsZUIMCgpfbGFzdF9zdGVwQhMKEV9sYXN0X3N0ZXBfc3RhdHVzQggKBl9lcnJvckIOCgxfZmluaXNoZWRfYXQijQIKDVdvcmtlclN1bW1hcnkSHAoJd29ya2VyX2lkGAEgASgJUgl3b3JrZXJfaWQSDQoFb3duZXIYAiABKAkSEQoEbmFtZRgDIAEoCUgAiAEBEhQKDGNhcGFiaWxpdGllcxgEIAMoCRIOCgZzdGF0dXMYBSABKAkSJAoNcmVnaXN0ZXJlZF9hdBgGIAEoCVINcmVnaXN0ZXJlZF9hdBIeCgp1cGRhdGVkX2F0GAcgASgJUgp1cGRhdGVkX2F0EjEKEWxhc3RfaGVhcnRiZWF0X2F0GAggASgJSAFSEWxhc3RfaGVhcnRiZWF0X2F0iAEBQgcKBV9uYW1lQhQKEl9sYXN0X2hlYXJ0YmVhdF9hdCJZCgxOb3RpZmljYXRpb24SDAoEa2luZBgBIAEoCRINCgVhYm91dBgCIAEoCRIMCgR0ZXh0GAMgASgJEh4KCmNyZWF0ZWRfYXQYBCABKAlSCmNyZWF0ZWRfYXRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("CiVvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZG9jdW1lbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEitgMKClJ1blN1bW1hcnkSFgoGcnVuX2lkGAEgASgJUgZydW5faWQSDQoFb3duZXIYAiABKAkSEgoFdGl0bGUYAyABKAlIAIgBARIOCgZzdGF0dXMYBCABKAkSDQoFc3RlcHMYBSABKAUSIQoJbGFzdF9zdGVwGAYgASgJSAFSCWxhc3Rfc3RlcIgBARIvChBsYXN0X3N0ZXBfc3RhdHVzGAcgASgJSAJSEGxhc3Rfc3RlcF9zdGF0dXOIAQESJgoGcmVzdWx0GAggASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAkgASgJSAOIAQESHgoKc3RhcnRlZF9hdBgKIAEoCVIKc3RhcnRlZF9hdBIeCgp1cGRhdGVkX2F0GAsgASgJUgp1cGRhdGVkX2F0EiUKC2ZpbmlzaGVkX2F0GAwgASgJSARSC2ZpbmlzaGVkX2F0iAEBEhAKCGF1ZGllbmNlGA0gAygJQggKBl90aXRsZUIMCgpfbGFzdF9zdGVwQhMKEV9sYXN0X3N0ZXBfc3RhdHVzQggKBl9lcnJvckIOCgxfZmluaXNoZWRfYXQijQIKDVdvcmtlclN1bW1hcnkSHAoJd29ya2VyX2lkGAEgASgJUgl3b3JrZXJfaWQSDQoFb3duZXIYAiABKAkSEQoEbmFtZRgDIAEoCUgAiAEBEhQKDGNhcGFiaWxpdGllcxgEIAMoCRIOCgZzdGF0dXMYBSABKAkSJAoNcmVnaXN0ZXJlZF9hdBgGIAEoCVINcmVnaXN0ZXJlZF9hdBIeCgp1cGRhdGVkX2F0GAcgASgJUgp1cGRhdGVkX2F0EjEKEWxhc3RfaGVhcnRiZWF0X2F0GAggASgJSAFSEWxhc3RfaGVhcnRiZWF0X2F0iAEBQgcKBV9uYW1lQhQKEl9sYXN0X2hlYXJ0YmVhdF9hdCKwAQoMTm90aWZpY2F0aW9uEgwKBGtpbmQYASABKAkSDQoFYWJvdXQYAiABKAkSDAoEdGV4dBgDIAEoCRIeCgpjcmVhdGVkX2F0GAQgASgJUgpjcmVhdGVkX2F0EgoKAnRvGAUgASgJEh0KB3JlYWRfYXQYBiABKAlIAFIHcmVhZF9hdIgBARIeCgpleHBpcmVzX2F0GAcgASgJUgpleHBpcmVzX2F0QgoKCF9yZWFkX2F0YgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * runtime.run_summaries, `run:<run_id>`
@@ -285,13 +285,13 @@ export const WorkerSummarySchema: GenMessage<WorkerSummary, {jsonType: WorkerSum
   messageDesc(file_openagents_runtime_v1_documents, 1);
 
 /**
- * runtime.notifications, `notification:<stream>:<seq>`: what a person should hear of.
+ * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: what a person should hear of.
  *
  * @generated from message openagents.runtime.v1.Notification
  */
 export type Notification = Message<"openagents.runtime.v1.Notification"> & {
   /**
-   * "run.completed", "run.failed" or "worker.retired".
+   * "run.completed", "run.failed", "worker.retired" or "notification.sent".
    *
    * @generated from field: string kind = 1;
    */
@@ -313,16 +313,37 @@ export type Notification = Message<"openagents.runtime.v1.Notification"> & {
    * @generated from field: string created_at = 4 [json_name = "created_at"];
    */
   createdAt: string;
+
+  /**
+   * The subject whose notification it is.
+   *
+   * @generated from field: string to = 5;
+   */
+  to: string;
+
+  /**
+   * When it was read, if it was.
+   *
+   * @generated from field: optional string read_at = 6 [json_name = "read_at"];
+   */
+  readAt?: string | undefined;
+
+  /**
+   * When it is deleted.
+   *
+   * @generated from field: string expires_at = 7 [json_name = "expires_at"];
+   */
+  expiresAt: string;
 };
 
 /**
- * runtime.notifications, `notification:<stream>:<seq>`: what a person should hear of.
+ * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: what a person should hear of.
  *
  * @generated from message openagents.runtime.v1.Notification
  */
 export type NotificationJson = {
   /**
-   * "run.completed", "run.failed" or "worker.retired".
+   * "run.completed", "run.failed", "worker.retired" or "notification.sent".
    *
    * @generated from field: string kind = 1;
    */
@@ -344,6 +365,27 @@ export type NotificationJson = {
    * @generated from field: string created_at = 4 [json_name = "created_at"];
    */
   created_at?: string;
+
+  /**
+   * The subject whose notification it is.
+   *
+   * @generated from field: string to = 5;
+   */
+  to?: string;
+
+  /**
+   * When it was read, if it was.
+   *
+   * @generated from field: optional string read_at = 6 [json_name = "read_at"];
+   */
+  read_at?: string;
+
+  /**
+   * When it is deleted.
+   *
+   * @generated from field: string expires_at = 7 [json_name = "expires_at"];
+   */
+  expires_at?: string;
 };
 
 /**

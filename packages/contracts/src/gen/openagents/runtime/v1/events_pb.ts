@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/runtime/v1/events.proto.
  */
 export const file_openagents_runtime_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CiJvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZXZlbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEibAoNQXBwZW5kUmVxdWVzdBIZCgxleHBlY3RlZF9zZXEYASABKANIAIgBARIvCgZldmVudHMYAiADKAsyHy5vcGVuYWdlbnRzLnJ1bnRpbWUudjEuTmV3RXZlbnRCDwoNX2V4cGVjdGVkX3NlcSJRCghOZXdFdmVudBIQCghldmVudF9pZBgBIAEoCRIMCgR0eXBlGAIgASgJEiUKBGRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Ih0KDkFwcGVuZFJlc3BvbnNlEgsKA3NlcRgBIAEoAyJVCglFdmVudExpc3QSLAoGZXZlbnRzGAEgAygLMhwub3BlbmFnZW50cy5ydW50aW1lLnYxLkV2ZW50EhEKBG5leHQYAiABKANIAIgBAUIHCgVfbmV4dCJ2CgVFdmVudBILCgNzZXEYASABKAMSEAoIZXZlbnRfaWQYAiABKAkSDAoEdHlwZRgDIAEoCRIlCgRkYXRhGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBINCgVhY3RvchgFIAEoCRIKCgJhdBgGIAEoCSI8CgpSdW5TdGFydGVkEhIKBXRpdGxlGAEgASgJSACIAQESEAoIYXVkaWVuY2UYAiADKAlCCAoGX3RpdGxlIjcKB1J1blN0ZXASDAoEbmFtZRgBIAEoCRITCgZzdGF0dXMYAiABKAlIAIgBAUIJCgdfc3RhdHVzIjYKDFJ1bkNvbXBsZXRlZBImCgZyZXN1bHQYASABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUiGgoJUnVuRmFpbGVkEg0KBWVycm9yGAEgASgJIgwKClJ1blN0b3BwZWQiHQoJUnVuU2hhcmVkEhAKCGF1ZGllbmNlGAEgAygJIgwKClJ1bkRlbGV0ZWQiRAoQV29ya2VyUmVnaXN0ZXJlZBIRCgRuYW1lGAEgASgJSACIAQESFAoMY2FwYWJpbGl0aWVzGAIgAygJQgcKBV9uYW1lIhEKD1dvcmtlckhlYXJ0YmVhdCIeCgxXb3JrZXJTdGF0dXMSDgoGc3RhdHVzGAEgASgJIg8KDVdvcmtlclJldGlyZWRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("CiJvcGVuYWdlbnRzL3J1bnRpbWUvdjEvZXZlbnRzLnByb3RvEhVvcGVuYWdlbnRzLnJ1bnRpbWUudjEibAoNQXBwZW5kUmVxdWVzdBIZCgxleHBlY3RlZF9zZXEYASABKANIAIgBARIvCgZldmVudHMYAiADKAsyHy5vcGVuYWdlbnRzLnJ1bnRpbWUudjEuTmV3RXZlbnRCDwoNX2V4cGVjdGVkX3NlcSJRCghOZXdFdmVudBIQCghldmVudF9pZBgBIAEoCRIMCgR0eXBlGAIgASgJEiUKBGRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Ih0KDkFwcGVuZFJlc3BvbnNlEgsKA3NlcRgBIAEoAyJVCglFdmVudExpc3QSLAoGZXZlbnRzGAEgAygLMhwub3BlbmFnZW50cy5ydW50aW1lLnYxLkV2ZW50EhEKBG5leHQYAiABKANIAIgBAUIHCgVfbmV4dCJ2CgVFdmVudBILCgNzZXEYASABKAMSEAoIZXZlbnRfaWQYAiABKAkSDAoEdHlwZRgDIAEoCRIlCgRkYXRhGAQgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBINCgVhY3RvchgFIAEoCRIKCgJhdBgGIAEoCSI8CgpSdW5TdGFydGVkEhIKBXRpdGxlGAEgASgJSACIAQESEAoIYXVkaWVuY2UYAiADKAlCCAoGX3RpdGxlIjcKB1J1blN0ZXASDAoEbmFtZRgBIAEoCRITCgZzdGF0dXMYAiABKAlIAIgBAUIJCgdfc3RhdHVzIjYKDFJ1bkNvbXBsZXRlZBImCgZyZXN1bHQYASABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUiGgoJUnVuRmFpbGVkEg0KBWVycm9yGAEgASgJIgwKClJ1blN0b3BwZWQiHQoJUnVuU2hhcmVkEhAKCGF1ZGllbmNlGAEgAygJIgwKClJ1bkRlbGV0ZWQiRAoQV29ya2VyUmVnaXN0ZXJlZBIRCgRuYW1lGAEgASgJSACIAQESFAoMY2FwYWJpbGl0aWVzGAIgAygJQgcKBV9uYW1lIhEKD1dvcmtlckhlYXJ0YmVhdCIeCgxXb3JrZXJTdGF0dXMSDgoGc3RhdHVzGAEgASgJIg8KDVdvcmtlclJldGlyZWQifgoQTm90aWZpY2F0aW9uU2VudBIKCgJ0bxgBIAEoCRIMCgR0ZXh0GAIgASgJEhIKBWFib3V0GAMgASgJSACIAQESIwoKZXhwaXJlc19hdBgEIAEoCUgBUgpleHBpcmVzX2F0iAEBQggKBl9hYm91dEINCgtfZXhwaXJlc19hdCISChBOb3RpZmljYXRpb25SZWFkIhcKFU5vdGlmaWNhdGlvbkRpc21pc3NlZGIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * POST /runtime/v1/runs/:run_id/events and its siblings.
@@ -627,4 +627,123 @@ export type WorkerRetiredJson = {
  */
 export const WorkerRetiredSchema: GenMessage<WorkerRetired, {jsonType: WorkerRetiredJson}> = /*@__PURE__*/
   messageDesc(file_openagents_runtime_v1_events, 15);
+
+/**
+ * notification.sent: somebody should hear of something.
+ *
+ * @generated from message openagents.runtime.v1.NotificationSent
+ */
+export type NotificationSent = Message<"openagents.runtime.v1.NotificationSent"> & {
+  /**
+   * The subject of the org.
+   *
+   * @generated from field: string to = 1;
+   */
+  to: string;
+
+  /**
+   * @generated from field: string text = 2;
+   */
+  text: string;
+
+  /**
+   * The key of the document that it is about.
+   *
+   * @generated from field: optional string about = 3;
+   */
+  about?: string | undefined;
+
+  /**
+   * When it is deleted; 30 days later by default.
+   *
+   * @generated from field: optional string expires_at = 4 [json_name = "expires_at"];
+   */
+  expiresAt?: string | undefined;
+};
+
+/**
+ * notification.sent: somebody should hear of something.
+ *
+ * @generated from message openagents.runtime.v1.NotificationSent
+ */
+export type NotificationSentJson = {
+  /**
+   * The subject of the org.
+   *
+   * @generated from field: string to = 1;
+   */
+  to?: string;
+
+  /**
+   * @generated from field: string text = 2;
+   */
+  text?: string;
+
+  /**
+   * The key of the document that it is about.
+   *
+   * @generated from field: optional string about = 3;
+   */
+  about?: string;
+
+  /**
+   * When it is deleted; 30 days later by default.
+   *
+   * @generated from field: optional string expires_at = 4 [json_name = "expires_at"];
+   */
+  expires_at?: string;
+};
+
+/**
+ * Describes the message openagents.runtime.v1.NotificationSent.
+ * Use `create(NotificationSentSchema)` to create a new message.
+ */
+export const NotificationSentSchema: GenMessage<NotificationSent, {jsonType: NotificationSentJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_runtime_v1_events, 16);
+
+/**
+ * notification.read
+ *
+ * @generated from message openagents.runtime.v1.NotificationRead
+ */
+export type NotificationRead = Message<"openagents.runtime.v1.NotificationRead"> & {
+};
+
+/**
+ * notification.read
+ *
+ * @generated from message openagents.runtime.v1.NotificationRead
+ */
+export type NotificationReadJson = {
+};
+
+/**
+ * Describes the message openagents.runtime.v1.NotificationRead.
+ * Use `create(NotificationReadSchema)` to create a new message.
+ */
+export const NotificationReadSchema: GenMessage<NotificationRead, {jsonType: NotificationReadJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_runtime_v1_events, 17);
+
+/**
+ * notification.dismissed: its document is deleted.
+ *
+ * @generated from message openagents.runtime.v1.NotificationDismissed
+ */
+export type NotificationDismissed = Message<"openagents.runtime.v1.NotificationDismissed"> & {
+};
+
+/**
+ * notification.dismissed: its document is deleted.
+ *
+ * @generated from message openagents.runtime.v1.NotificationDismissed
+ */
+export type NotificationDismissedJson = {
+};
+
+/**
+ * Describes the message openagents.runtime.v1.NotificationDismissed.
+ * Use `create(NotificationDismissedSchema)` to create a new message.
+ */
+export const NotificationDismissedSchema: GenMessage<NotificationDismissed, {jsonType: NotificationDismissedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_runtime_v1_events, 18);
 
