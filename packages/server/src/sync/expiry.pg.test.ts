@@ -1,4 +1,4 @@
-import { testDatabase } from "@khala/testing/postgres/test_database";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import type { Database } from "../database/database.ts";
