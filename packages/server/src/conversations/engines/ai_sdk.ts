@@ -4,7 +4,7 @@ import type { LanguageModel, streamText, TextStreamPart, ToolSet } from "ai";
 import { type ParamsSchema, withParams } from "../turns/params.ts";
 import { modelMessages } from "./ai_sdk_messages.ts";
 import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
-import { modelError } from "./model_error.ts";
+import { finishError, modelError } from "./model_error.ts";
 import { PublicError } from "./public_error.ts";
 
 type StreamTextOptions = Parameters<typeof streamText<ToolSet>>[0];
@@ -152,9 +152,11 @@ function fileEvent({ mediaType, base64 }: { mediaType: string; base64: string })
 
 function finishedEvent({
   finishReason,
+  rawFinishReason,
   totalUsage,
 }: TextStreamPart<ToolSet> & { type: "finish" }): EngineEvent {
-  if (finishReason === "error") throw new Error("the provider gave no reason");
+  const failure = finishError(finishReason, rawFinishReason);
+  if (failure) throw failure;
   const { inputTokens, outputTokens } = totalUsage;
   const usage = {
     ...(inputTokens !== undefined && { input_tokens: inputTokens }),

@@ -1,6 +1,9 @@
 import { PublicError } from "./public_error.ts";
 
 const TOO_LONG = /context.?(length|window)|prompt is too long|too many (input )?tokens|input is too long/i;
+const REFUSED = /content.?(policy|filter)|(safety|moderation) system|usage polic/i;
+/** Too many requests, or no capacity: the same request may succeed in a moment. */
+const BUSY: ReadonlySet<unknown> = new Set([429, 503, 529]);
 const NETWORK =
   /^(ECONN|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|UND_ERR_(CONNECT|SOCKET|HEADERS|BODY))/;
 const MAX_CAUSES = 5;
@@ -11,7 +14,7 @@ export function modelError(error: unknown): Error {
   const known = chain.find((cause) => cause instanceof PublicError);
   if (known) return known;
   const status = chain.map(({ statusCode }) => statusCode).find((code) => typeof code === "number");
-  if (status === 429 || status === 529)
+  if (BUSY.has(status))
     return new PublicError("The model is busy right now. Send the message again in a moment.", {
       code: "rate_limited",
       cause: error,
@@ -21,12 +24,29 @@ export function modelError(error: unknown): Error {
       code: "context_length",
       cause: error,
     });
+  if (chain.some(({ message }) => REFUSED.test(String(message)))) return modelRefused(error);
   if (chain.some(({ code }) => NETWORK.test(String(code))))
     return new PublicError("The model cannot be reached right now. Send the message again in a moment.", {
       code: "network",
       cause: error,
     });
   return error instanceof Error ? error : new Error("The model failed.", { cause: error });
+}
+
+/** The failure that a finish reason stands for; undefined when the answer is complete. */
+export function finishError(reason: string, raw: string | undefined): Error | undefined {
+  if (reason === "error") return new Error("the provider gave no reason");
+  if (reason === "content-filter") return modelRefused(new Error(`The finish reason is ${raw ?? reason}.`));
+  if (reason !== "interrupted") return undefined;
+  // The stream ended, but not the answer.
+  return new PublicError("The model's answer broke off. Send the message again.", {
+    code: "network",
+    cause: new Error("The provider's stream ended without a finish reason."),
+  });
+}
+
+function modelRefused(cause: unknown): PublicError {
+  return new PublicError("The model refuses to answer this. Ask in another way.", { code: "refused", cause });
 }
 
 interface Thrown {
