@@ -3,7 +3,7 @@
     python3 engine.py --port 8100
 
 Khala posts each turn here and publishes the events that come back, one JSON object per line. Put your model where
-`answer` is. docs/guides/OTHER_LANGUAGES.md is the contract.
+`answer` is. docs/guides/other_languages.md is the contract.
 """
 
 import argparse

@@ -27,7 +27,7 @@ export interface HttpEngineOptions {
 const MAX_IDLE_MS = 290_000;
 const EXCERPT = 200;
 
-/** An engine in another process, over HTTP. docs/ENGINES.md is the contract. */
+/** An engine in another process, over HTTP. docs/guides/other_languages.md is the contract. */
 export function http(url: string, options: HttpEngineOptions = {}): EngineFactory {
   const { connectTimeoutMs = 10_000, idleTimeoutMs = 60_000, maxLineLength = 1_048_576 } = options;
   const { clock = systemClock, bearer, resumable = false } = options;
