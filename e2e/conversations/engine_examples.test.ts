@@ -4,19 +4,19 @@ import { mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline/promises";
 import type { ConversationStateJson, PartJson } from "@khala/contracts/conversation/v1";
-import { eventually } from "@khala/testing/kit/eventually";
-import { tokenMint } from "@khala/testing/kit/tokens";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { bareEnv } from "@khala/testing/processes/bare_env";
-import { freePort } from "@khala/testing/processes/ports";
-import type { ModelAnswer, ModelRefusal } from "@khala/testing/providers/answer";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { tokenMint } from "@khala/test-support/kit/tokens";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
+import { freePort } from "@khala/test-support/processes/ports";
+import type { ModelAnswer, ModelRefusal } from "@khala/test-support/providers/answer";
 import {
   type ModelProvider,
   type ModelRequest,
   startModelProvider,
-} from "@khala/testing/providers/model_provider";
-import { newConv } from "@khala/testing/servers/ai_chat";
-import { startGateway } from "@khala/testing/servers/gateways";
+} from "@khala/test-support/providers/model_provider";
+import { newConv } from "@khala/test-support/servers/ai_chat";
+import { startGateway } from "@khala/test-support/servers/gateways";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ensureInstalled } from "../../scripts/install.ts";
 import { must, ROOT } from "../../scripts/run.ts";

@@ -1,11 +1,11 @@
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
-import type { ModelAnswer, ModelRefusal } from "@khala/testing/providers/answer";
+import type { ModelAnswer, ModelRefusal } from "@khala/test-support/providers/answer";
 import {
   type ModelProvider,
   type Respond,
   startModelProvider,
-} from "@khala/testing/providers/model_provider";
+} from "@khala/test-support/providers/model_provider";
 import { jsonSchema, type LanguageModel, tool } from "ai";
 import { describe, expect, test } from "vitest";
 import { type AiSdkOptions, aiSdk } from "./ai_sdk.ts";
