@@ -8,7 +8,7 @@ import type { ConversationRef } from "./conversation.ts";
 import type { Cursor } from "./log/cursor.ts";
 import { formatCursor } from "./log/cursor.ts";
 import { type Log, StreamGone } from "./log/log.ts";
-import type { ListedConversation, ListPage, LogPage, PageQuery } from "./plane.ts";
+import type { ListedConversation, ListPage, LogPage, OwnQuery, PageQuery } from "./plane.ts";
 import { runJson } from "./store.ts";
 import { eventFrame } from "./timeline/timeline.ts";
 
@@ -32,14 +32,50 @@ interface Row {
   readonly errorId: string | null;
 }
 
+/** The most matching messages that a search looks at. */
+const MAX_MATCHES = 10_000;
+/** The most other owners of conversations that somebody takes part in whose messages are searched. */
+const MAX_OWNERS = 100;
+
+/**
+ * The conversations of $5 with a message that has all words of a text, or words that begin with them. The words of the index are
+ * those of one owner each, so nobody's search reads what belongs to others.
+ */
+const found = (q: string) => `(
+    SELECT DISTINCT m.conv_id FROM (
+      SELECT m.conv_id FROM (
+        SELECT $5::text AS owner
+        UNION
+        (SELECT DISTINCT c.owner FROM runtime.participants p
+          JOIN runtime.conversations c ON c.org_id = $1 AND c.conv_id = p.conv_id
+          WHERE p.subject || ' ' || p.org_id = $5 || ' ' || $1 AND p.org_id = $1 AND p.subject = $5 LIMIT ${MAX_OWNERS})
+      ) whose
+      CROSS JOIN LATERAL (
+        SELECT string_agg(quote_literal(w) || ':*', ' & ')::tsquery AS query
+        FROM unnest(tsvector_to_array(runtime.search_words($1, whose.owner, ${q}))) w
+      ) wanted
+      CROSS JOIN LATERAL (
+        SELECT m.conv_id FROM runtime.messages m
+        WHERE m.words @@ wanted.query AND m.words IS NOT NULL AND m.org_id = $1 LIMIT ${MAX_MATCHES}
+      ) m
+    ) m
+  ) found JOIN runtime.conversations c ON c.org_id = $1 AND c.conv_id = found.conv_id
+  WHERE (c.owner = $5 OR EXISTS (SELECT FROM runtime.participants p
+    WHERE p.org_id = $1 AND p.conv_id = c.conv_id AND p.subject = $5))`;
+
 /** A page of conversations, newest first: those that a person owns or takes part in, or all of the org. */
 async function list(
   database: Database,
   org: string,
   owner: string | undefined,
-  { after, limit }: PageQuery,
+  { after, limit, status, q }: OwnQuery,
 ): Promise<{ rows: Row[]; next: string | undefined }> {
   const { sortKey, convId } = readPageStart(after);
+  const values: unknown[] = [org, sortKey, convId, limit + 1];
+  const given = (value: unknown) => `$${values.push(value)}`;
+  if (owner !== undefined) values.push(owner);
+  const statuses = status && `${given(status)}::text[]`;
+  const ofStatus = statuses ? `AND c.run_status = ANY (${statuses})` : "";
   const newest = (from: string) => `
         SELECT c.org_id, c.conv_id, c.owner, c.title, c.updated_at, c.run_id,
           (extract(epoch FROM c.updated_at) * 1000000)::bigint AS sort_key
@@ -47,24 +83,29 @@ async function list(
           AND (c.updated_at, c.conv_id) < (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3)
         ORDER BY c.updated_at DESC, c.conv_id DESC LIMIT $4`;
   const ofOrg = "runtime.conversations c WHERE c.org_id = $1";
-  const own = newest(`${ofOrg} AND c.owner = $5`);
+  const own = statuses
+    ? `SELECT c.* FROM unnest(${statuses}) AS s(status)
+        CROSS JOIN LATERAL (${newest(`${ofOrg} AND c.owner = $5 AND c.run_status = s.status`)}) c`
+    : newest(`${ofOrg} AND c.owner = $5`);
   const shared =
     newest(`runtime.participants p JOIN runtime.conversations c ON c.org_id = $1 AND c.conv_id = p.conv_id
-        WHERE p.subject || ' ' || p.org_id = $5 || ' ' || $1 AND p.org_id = $1 AND p.subject = $5`);
-  const [name, found] =
+        WHERE p.subject || ' ' || p.org_id = $5 || ' ' || $1 AND p.org_id = $1 AND p.subject = $5 ${ofStatus}`);
+  const [name, from] =
     owner === undefined
       ? ["conversations_of_org", newest(ofOrg)]
-      : [
-          "conversations_of_owner",
-          `SELECT * FROM ((${own}) UNION ALL (${shared})) c
+      : q !== undefined
+        ? ["conversations_with_words", newest(`${found(given(q))} ${ofStatus}`)]
+        : [
+            "conversations_of_owner",
+            `SELECT * FROM ((${own}) UNION ALL (${shared})) c
           ORDER BY c.updated_at DESC, c.conv_id DESC LIMIT $4`,
-        ];
+          ];
   const rows = await database.query<Row>({
-    name,
+    name: status ? `${name}_status` : name,
     text: `
       SELECT c.conv_id AS "convId", c.owner, coalesce(c.title, '') AS title, c.updated_at AS "updatedAt", c.sort_key AS "sortKey",
         r.run_id AS "runId", r.status, r.created_at AS "createdAt", r.error, r.error_code AS "errorCode", r.error_id AS "errorId"
-      FROM (${found}
+      FROM (${from}
       ) c
       LEFT JOIN LATERAL (
         SELECT run_id, status, created_at, error, error_code, error_id FROM runtime.conversation_runs
@@ -72,7 +113,7 @@ async function list(
           SELECT max(n.run_id) FROM runtime.conversation_runs n WHERE n.org_id = c.org_id AND n.conv_id = c.conv_id))
       ) r ON true
       ORDER BY c.sort_key DESC, c.conv_id DESC`,
-    values: [org, sortKey, convId, limit + 1, ...(owner === undefined ? [] : [owner])],
+    values,
   });
   const page = rows.slice(0, limit);
   const last = page.at(-1);
@@ -83,7 +124,7 @@ async function list(
 export async function listOwn(
   database: Database,
   { org, subject }: Caller,
-  query: PageQuery,
+  query: OwnQuery,
 ): Promise<ListPage<ConversationSummaryJson>> {
   const { rows, next } = await list(database, org, subject, query);
   const conversations = rows.map(

@@ -82,6 +82,14 @@ export interface PageQuery {
   readonly limit: number;
 }
 
+/** A page of one's own conversations. */
+export interface OwnQuery extends PageQuery {
+  /** Those whose newest run has one of these statuses. */
+  readonly status?: readonly string[] | undefined;
+  /** Those with these words in a message. */
+  readonly q?: string | undefined;
+}
+
 /** A page of messages; `before` is that of the previous page. */
 export interface MessagesQuery {
   readonly before: string | undefined;
@@ -159,7 +167,7 @@ export interface ConversationPlane extends Service {
   /** The run of this id; without one the active run, or the last one. Null when there is none. */
   run(caller: Caller, convId: string, runId?: string): Promise<RunJson | null>;
   /** The caller's own conversations. */
-  list(caller: Caller, query: PageQuery): Promise<ListPage<ConversationSummaryJson>>;
+  list(caller: Caller, query: OwnQuery): Promise<ListPage<ConversationSummaryJson>>;
   /** All conversations of an org. */
   listOfOrg(org: string, query: PageQuery): Promise<ListPage<ListedConversation>>;
   /** The runs of an org that an exception ended, newest first; or the one with an error id. */

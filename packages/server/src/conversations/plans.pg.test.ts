@@ -146,6 +146,10 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
       await insertQuestion(tx, { ...c1, ...sent, runId: "r1", sender: "ada", regenerate: "m500" });
     });
     await listOwn(database, caller, { after: "1000 c1", limit: 10 });
+    await listOwn(database, caller, { after: "", limit: 10, status: ["failed", "running"] });
+    expect((await listOwn(database, caller, { after: "", limit: 10, q: "hi" })).conversations).toHaveLength(
+      1,
+    );
     await listOfOrg(database, "acme", { after: "", limit: 10 });
     const planned = [...statements];
     // Reads most of the runs, because this conversation has most of them.
@@ -164,7 +168,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
-          /_pkey: \(|_subject: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
+          /messages_words: |_own_status: \(|_pkey: \(|_subject: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(
             read,
           ) ||
           newest ||

@@ -24,6 +24,11 @@ export interface MessageRow {
 export const isoTime = (column: string) =>
   `to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
+/** The words of parts for search, of a conversation of this owner. */
+export const wordsOf = (org: string, owner: string, parts: string) =>
+  `runtime.search_words(${org}, ${owner}, (SELECT string_agg(coalesce(p ->> 'text', p -> 'file' ->> 'name'), ' ')
+    FROM jsonb_array_elements(${parts}) p))`;
+
 /** The columns of a row, of the table `m`. */
 export const MESSAGE = `m.message_id, m.parent_id, m.role, m.author, m.run_id, m.status, m.log_epoch, m.log_seq, m.log_time,
   ${isoTime("m.created_at")} AS created_at`;

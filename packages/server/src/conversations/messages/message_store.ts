@@ -3,7 +3,7 @@ import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
-import { childrenOf, jsonb, MESSAGE, type MessageRow, messageOf } from "./message_row.ts";
+import { childrenOf, jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "./message_row.ts";
 import { findQuestion, type StoredQuestion } from "./question.ts";
 
 /** The run whose messages are written. Nothing is written for a run that has lost its lease. */
@@ -234,8 +234,10 @@ export async function endMessages(
 ): Promise<void> {
   await tx.query({
     name: "messages_end",
-    text: `UPDATE runtime.messages SET status = $3, updated_at = now()
-      WHERE org_id = $1 AND run_id = $2 AND status = 'streaming'`,
+    text: `UPDATE runtime.messages m SET status = CASE WHEN m.status = 'streaming' THEN $3 ELSE m.status END,
+        updated_at = now(), words = ${wordsOf("m.org_id", "c.owner", "m.parts")}
+      FROM runtime.conversations c
+      WHERE m.org_id = $1 AND m.run_id = $2 AND m.words IS NULL AND c.org_id = m.org_id AND c.conv_id = m.conv_id`,
     values: [org, runId, status],
   });
 }

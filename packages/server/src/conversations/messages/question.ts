@@ -1,7 +1,7 @@
 import type { EventJson, MessageJson, PartJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
 import type { ConversationId } from "../conversation.ts";
-import { childrenOf, isoTime, jsonb } from "./message_row.ts";
+import { childrenOf, isoTime, jsonb, wordsOf } from "./message_row.ts";
 
 type Tx = Pick<Database, "query">;
 
@@ -55,16 +55,17 @@ export async function insertQuestion(tx: Tx, question: Question): Promise<Stored
   const [row] = await tx.query<Omit<StoredQuestion, "siblings" | "answers"> & { crowded: boolean }>({
     name: "message_insert_question",
     text: `WITH place AS MATERIALIZED (
-        SELECT c.leaf_id, CASE WHEN e.message_id IS NULL THEN c.leaf_id ELSE e.parent_id END AS parent_id
+        SELECT c.owner, c.leaf_id, CASE WHEN e.message_id IS NULL THEN c.leaf_id ELSE e.parent_id END AS parent_id
         FROM runtime.conversations c
         LEFT JOIN runtime.messages e ON e.org_id = $1 AND e.conv_id = $2 AND e.message_id = $8
         WHERE c.org_id = $1 AND c.conv_id = $2
       ), stored AS (
         INSERT INTO runtime.messages AS m (org_id, conv_id, message_id, parent_id, role, author, run_id, parts, status,
-          created_at)
-        SELECT $1, $2, $3, parent_id, 'user', $4, $5, $6, 'done', date_trunc('milliseconds', now()) FROM place
+          words, created_at)
+        SELECT $1, $2, $3, parent_id, 'user', $4, $5, $6, 'done', ${wordsOf("$1", "place.owner", "$6::jsonb")},
+          date_trunc('milliseconds', now()) FROM place
         ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET run_id = $5, status = 'done',
-          author = CASE WHEN $7 THEN m.author ELSE $4 END, parts = CASE WHEN $7 THEN m.parts ELSE $6 END,
+          author = CASE WHEN $7 THEN m.author ELSE $4 END, words = CASE WHEN $7 THEN m.words ELSE excluded.words END, parts = CASE WHEN $7 THEN m.parts ELSE $6 END,
           log_epoch = NULL, log_seq = NULL, log_time = NULL, updated_at = now()
         WHERE m.role = 'user' RETURNING m.parent_id, m.created_at, m.author
       ), moved AS (

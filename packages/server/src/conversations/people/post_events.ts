@@ -4,7 +4,7 @@ import type { Database } from "../../database/database.ts";
 import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
-import { jsonb, MESSAGE, type MessageRow, messageOf } from "../messages/message_row.ts";
+import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages/message_row.ts";
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
 import { Transcript } from "../timeline/transcript.ts";
 
@@ -13,6 +13,10 @@ export interface Poster {
   readonly author: string;
   /** Whether it may write messages with the role "system". */
   readonly asSystem: boolean;
+  /** It may send the same again: a message of its own that is there already is left out, with its parts. */
+  readonly repeats?: true;
+  /** The role of a message that names none; "user" by default. */
+  readonly role?: "assistant";
 }
 
 export interface PostDeps {
@@ -56,7 +60,7 @@ export async function postEvents(
 ): Promise<string> {
   const { database, log } = deps;
   const { org, convId, generation, logName } = conversation;
-  const events = checkEvents(deps, poster, sent);
+  const checked = checkEvents(deps, poster, sent);
   return database.interactive(async (tx) => {
     const [row] = await tx.query<Branch>({
       name: "conversation_post_lock",
@@ -68,9 +72,11 @@ export async function postEvents(
       values: [org, convId, generation],
     });
     if (!row) throw deleted();
+    const events = poster.repeats ? await withoutPosted(tx, conversation, poster, checked) : checked;
+    const { epoch, head: before } = await log.open(logName, generation).catch(unlessGone);
+    if (events.length === 0) return formatCursor({ epoch, ...before });
     const { named, changed } = await fold(tx, conversation, row, events);
     const entries = events.map((event) => entryText("", event));
-    const { epoch } = await log.open(logName, generation).catch(unlessGone);
     const { head } = await log.append(logName, entries, { epoch }).catch(unlessGone);
     if (changed.length > 0) {
       const added = changed.filter(({ message_id = "" }) => !named.has(message_id));
@@ -78,11 +84,12 @@ export async function postEvents(
         name: "messages_post",
         text: `WITH saved AS (
             INSERT INTO runtime.messages AS m
-              (org_id, conv_id, message_id, parent_id, role, author, parts, status, log_epoch, log_seq, log_time, created_at)
+              (org_id, conv_id, message_id, parent_id, role, author, parts, status, log_epoch, log_seq, log_time, words,
+                created_at)
             SELECT $1, $2, v ->> 'message_id', v ->> 'parent_id', v ->> 'role', v ->> 'author', v -> 'parts', 'done', $4, $5, $6,
-              coalesce((v ->> 'created_at')::timestamptz, now())
-            FROM jsonb_array_elements($3::jsonb) v
-            ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET parts = excluded.parts, log_epoch = $4, log_seq = $5,
+              ${wordsOf("$1", "c.owner", "v -> 'parts'")}, coalesce((v ->> 'created_at')::timestamptz, now())
+            FROM jsonb_array_elements($3::jsonb) v, runtime.conversations c WHERE c.org_id = $1 AND c.conv_id = $2
+            ON CONFLICT (org_id, conv_id, message_id) DO UPDATE SET parts = excluded.parts, words = excluded.words, log_epoch = $4, log_seq = $5,
               log_time = $6, updated_at = now()
           )
           UPDATE runtime.conversations SET leaf_id = coalesce($7, leaf_id), updated_at = now()
@@ -92,6 +99,24 @@ export async function postEvents(
     }
     return formatCursor({ epoch, ...head });
   });
+}
+
+/** The events without messages that this author has posted before. */
+async function withoutPosted(
+  tx: Tx,
+  { org, convId }: ConversationRef,
+  { author }: Poster,
+  events: readonly EventJson[],
+): Promise<EventJson[]> {
+  const sent = events.flatMap(({ message }) => message?.message_id ?? []);
+  const rows = await tx.query<{ id: string }>({
+    name: "messages_posted",
+    text: `SELECT message_id AS id FROM runtime.messages
+      WHERE org_id = $1 AND conv_id = $2 AND message_id = ANY ($3::text[]) AND author = $4`,
+    values: [org, convId, sent, author],
+  });
+  const posted = new Set<string | undefined>(rows.map(({ id }) => id));
+  return events.filter((event) => !posted.has(messageOfEvent(event)));
 }
 
 /** Applies the events to the messages that they name, and gives new messages their place in the branch. */
@@ -140,7 +165,7 @@ function checkEvents({ newId, now }: PostDeps, poster: Poster, sent: readonly Ev
     const { message } = event;
     if (message) {
       message.message_id ||= newId();
-      message.role ||= "user";
+      message.role ||= poster.role ?? "user";
       if (!ROLES.includes(message.role)) invalid("role", `role is one of ${ROLES.join(", ")}.`);
       if (message.role === "system" && !poster.asSystem)
         invalid("role", 'Only a service (chat:service) writes messages with the role "system".');

@@ -171,7 +171,7 @@ async function claimNew(
   const [row] = await tx.query<{ fence: bigint }>({
     name: "conversation_claim_new",
     text: `WITH claimed AS (
-        UPDATE runtime.conversations SET fence = fence + 1, run_id = $3, holder = $4, updated_at = now(),
+        UPDATE runtime.conversations SET fence = fence + 1, run_id = $3, run_status = 'running', holder = $4, updated_at = now(),
           title = coalesce(title, $12), lease_until = clock_timestamp() + $5 * interval '1 ms'
         WHERE org_id = $1 AND conv_id = $2 RETURNING fence
       )

@@ -110,7 +110,7 @@ export function openLeases(
     const [run] = await tx.query<Omit<ClaimedRun, keyof StoredQuestion>>({
       name: "conversation_claim_next",
       text: `WITH claimed AS (
-          UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, holder = $3, updated_at = now(),
+          UPDATE runtime.conversations SET fence = fence + 1, queued = queued - 1, run_status = 'running', holder = $3, updated_at = now(),
             lease_until = clock_timestamp() + $4 * interval '1 ms',
             run_id = (SELECT run_id FROM runtime.conversation_runs
               WHERE org_id = $1 AND conv_id = $2 AND status = 'queued' ORDER BY place LIMIT 1)
@@ -202,9 +202,9 @@ export function openLeases(
         if (!claimed) {
           await tx.query({
             name: "conversation_give_back",
-            text: `UPDATE runtime.conversations SET run_id = NULL, holder = NULL, lease_until = NULL, updated_at = now()
+            text: `UPDATE runtime.conversations SET run_id = NULL, run_status = $3, holder = NULL, lease_until = NULL, updated_at = now()
               WHERE org_id = $1 AND conv_id = $2`,
-            values: [org, convId],
+            values: [org, convId, outcome.kind],
           });
         }
         return { held: true, next: claimed };

@@ -20,6 +20,8 @@ CREATE TABLE runtime.conversations (
   run_id text,
   holder text,
   lease_until timestamptz,
+  -- Of the run under way, or else of the newest one that began; null before the first.
+  run_status text,
   -- The number of queued runs.
   queued integer NOT NULL DEFAULT 0,
   -- The last message of the active branch; null without messages.
@@ -44,6 +46,7 @@ CREATE INDEX conversations_untrimmed ON runtime.conversations (trimmed_at NULLS 
 CREATE INDEX conversations_trimmed ON runtime.conversations (trimmed_at);
 -- Lists, newest first: a person's own, and all of an org.
 CREATE INDEX conversations_own ON runtime.conversations (org_id, owner, updated_at DESC, conv_id DESC);
+CREATE INDEX conversations_own_status ON runtime.conversations (org_id, owner, run_status, updated_at DESC, conv_id DESC);
 CREATE INDEX conversations_org ON runtime.conversations (org_id, updated_at DESC, conv_id DESC);
 
 CREATE TABLE runtime.conversation_runs (
@@ -118,6 +121,8 @@ CREATE TABLE runtime.messages (
   parts jsonb NOT NULL,
   status text NOT NULL CHECK (status IN ('streaming', 'done', 'failed', 'stopped')),
   metadata jsonb,
+  -- For search: the words of its texts and of the names of its files. Null while it grows.
+  words tsvector,
   -- Its parts hold the events up to this position of the log. Null until the start of its run is in the log.
   log_epoch text,
   log_seq bigint,
@@ -132,6 +137,7 @@ CREATE TABLE runtime.messages (
 );
 -- The parent first: otherwise the planner may read all messages of a conversation in it instead of one by its key.
 CREATE INDEX messages_children ON runtime.messages (parent_id, conv_id, org_id);
+CREATE INDEX messages_words ON runtime.messages USING gin (words) WHERE words IS NOT NULL;
 CREATE INDEX messages_of_run ON runtime.messages (org_id, run_id) WHERE run_id IS NOT NULL;
 
 -- Who may read or write a conversation besides its owner.

@@ -35,8 +35,13 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.read", "GET", "/chat", async (who, request, reply) => {
-    const { limit, after } = request.query as Record<string, unknown>;
-    const query = { limit: readLimit(limit), after: readAfter(after) };
+    const { limit, after, status, q } = readQuery(request.query, ["limit", "after", "status", "q"]);
+    const query = {
+      limit: readLimit(limit),
+      after: readAfter(after),
+      status: readStatus(status),
+      q: readWords(q),
+    };
     const { conversations: found, next } = await conversations.list(who, query);
     const listed = found.map((conversation) => ({ run: null, ...conversation }));
     return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
@@ -99,6 +104,32 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
       "This is a WebSocket. Connect to it with ?conv_id=<id>&token=<jwt>.",
     );
   });
+}
+
+const STATUSES: readonly string[] = ["running", "finished", "failed", "stopped"];
+const MAX_WORDS = 200;
+
+/** Reads the statuses of runs that are listed. */
+function readStatus(sent: unknown): string[] | undefined {
+  if (sent === undefined) return undefined;
+  const statuses = typeof sent === "string" ? sent.split(",") : [];
+  if (statuses.length > 0 && statuses.every((status) => STATUSES.includes(status))) return statuses;
+  const message = `status is one of ${STATUSES.join(", ")}, or several of them separated by commas.`;
+  throw new KhalaError("invalid_request", message, { field: "status" });
+}
+
+/** Reads the words that are looked for. */
+function readWords(sent: unknown): string | undefined {
+  if (sent === undefined) return undefined;
+  if (
+    typeof sent === "string" &&
+    /[\p{L}\p{N}]/u.test(sent) &&
+    sent.length <= MAX_WORDS &&
+    !sent.includes("\0")
+  )
+    return sent;
+  const message = `q has 1 to ${MAX_WORDS} characters, with at least one letter or digit.`;
+  throw new KhalaError("invalid_request", message, { field: "q" });
 }
 
 function convIdOf(request: FastifyRequest): string {
