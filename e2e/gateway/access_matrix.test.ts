@@ -498,6 +498,16 @@ const ROWS: Record<string, Row> = {
     request: (id) => ({ path: `/blackboard/v1/claims/${id}/heartbeat` }),
     cells: "200 200 404 403 403 403 403 200 200",
   },
+  "POST /blackboard/v1/claims/:claim_id/events": {
+    make: make.claim,
+    unknown: randomUUID(),
+    // The task belongs to no conversation.
+    request: (id) => ({
+      path: `/blackboard/v1/claims/${id}/events`,
+      body: { events: [{ status: { text: "Looking" } }] },
+    }),
+    cells: "404 404 404 403 403 403 403 404 404",
+  },
   "POST /blackboard/v1/claims/:claim_id/settle": {
     make: make.claim,
     unknown: randomUUID(),

@@ -163,6 +163,10 @@ function artifactOf(value: unknown, what: string): Artifact {
   const visibility =
     fields.visibility === undefined ? { kind: "org" } : fieldsOf(fields.visibility, "`visibility`");
   for (const name of ["labels", "agents"]) list(visibility, name);
+  if (fields.conversation !== undefined) {
+    const conversation = fieldsOf(fields.conversation, "`conversation`");
+    for (const name of ["conv_id", "generation"]) text(conversation, name);
+  }
   return {
     ...fields,
     id: text(fields, "id"),

@@ -110,6 +110,7 @@ export async function openBlackboardPlane(
     wakeups,
     leaseMs: options.leaseMs,
     pollMs,
+    postToConversation: options.postToConversation,
   });
   const lag = cachedLag(board, context);
   const throttle = openThrottle({ lag, waiting: (org) => board.waiting(org) }, context, {
@@ -141,6 +142,7 @@ export async function openBlackboardPlane(
     spans,
     schemas,
     maxDepth: options.maxDepth,
+    postToConversation: options.postToConversation,
     known: board.known,
     async later(outputs) {
       await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
@@ -357,6 +359,7 @@ export async function openBlackboardPlane(
     },
     heartbeat: remote.heartbeat,
     settle: remote.settle,
+    post: remote.post,
 
     onWakeup(name) {
       if (name === CONTROLS_WAKEUP) controls.onWakeup();

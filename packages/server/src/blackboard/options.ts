@@ -1,9 +1,11 @@
 import type { AgentCountedJson, CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
+import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Board } from "./board.ts";
 import type { BoardOptions } from "./board_options.ts";
 import type { Agent } from "./model/agent.ts";
+import type { Artifact } from "./model/artifact.ts";
 import type { Carrier } from "./observe/spans.ts";
 import type { CheckedSchedule } from "./publish/cron.ts";
 
@@ -38,6 +40,16 @@ export interface WakeableBoard extends Board {
   recheck(): void;
 }
 
+/** Work that belongs to a conversation. */
+export interface ConversationWork {
+  readonly org: string;
+  readonly agent: string;
+  readonly conversation: NonNullable<Artifact["conversation"]>;
+}
+
+/** Posts events to the conversation that work belongs to, as its agent. */
+export type PostToConversation = (work: ConversationWork, events: readonly EventJson[]) => Promise<void>;
+
 /** Options of the plane. */
 export interface BlackboardOptions extends BlackboardSettings {
   readonly agents: readonly Agent[];
@@ -45,6 +57,8 @@ export interface BlackboardOptions extends BlackboardSettings {
   readonly schedules: readonly CheckedSchedule[];
   readonly wakeups: Pick<Wakeups, "send">;
   readonly report: BoardReport;
+  /** Absent where there are no conversations. */
+  readonly postToConversation?: PostToConversation | undefined;
   /** What traces call the backend. */
   readonly carrier: Carrier;
   /** Opens the backend. */

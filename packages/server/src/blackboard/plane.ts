@@ -11,6 +11,7 @@ import type {
   SettleRequestJson,
   SettleResponseJson,
 } from "@khala/contracts/blackboard/v1";
+import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { Caller as Viewer } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { DeadLetterPage } from "./board.ts";
@@ -22,6 +23,8 @@ import type { SetAsideItems } from "./observe/set_aside_items.ts";
 export interface Caller extends Viewer {
   /** W3C trace context of the request. */
   readonly trace?: string;
+  /** The conversation whose run publishes. No request sets it. */
+  readonly conversation?: Artifact["conversation"];
 }
 
 /** A query for dead letters. */
@@ -106,4 +109,6 @@ export interface BlackboardPlane extends Service {
   /** The claim of an agent that the caller does not work for does not exist for it. */
   heartbeat(caller: Caller, claimId: string): Promise<HeartbeatResponseJson>;
   settle(caller: Caller, claimId: string, settlement: SettleRequestJson): Promise<SettleResponseJson>;
+  /** Posts events to the conversation that the claimed task belongs to, as its agent; not_found when it belongs to none. */
+  post(caller: Caller, claimId: string, events: readonly EventJson[]): Promise<void>;
 }

@@ -60,7 +60,9 @@ export interface ConversationOptions extends ConversationSettings {
   readonly runs: RunEvents;
   /** Publishes an engine's artifacts on the blackboard, as the run's owner. */
   readonly publish?: (
-    run: Pick<RunIdentity, "org" | "subject" | "trace">,
+    run: Pick<RunIdentity, "org" | "subject" | "trace"> & {
+      readonly conversation: { readonly conv_id: string; readonly generation: string };
+    },
     drafts: Parameters<PublishArtifacts>[0],
   ) => ReturnType<PublishArtifacts>;
   readonly wakeups: Pick<Wakeups, "send">;

@@ -6,7 +6,10 @@ import { boardStreamId } from "../blackboard/observe/stream_id.ts";
 import { type OpenBlackboardPlane, openBlackboardPlane } from "../blackboard/open_plane.ts";
 import type { BoardReport, WakeableBoard } from "../blackboard/options.ts";
 import { openPostgresBoard } from "../blackboard/postgres/open_board.ts";
+import type { Log } from "../conversations/log/log.ts";
+import { openAgentPosts } from "../conversations/people/agent_posts.ts";
 import type { Database } from "../database/database.ts";
+import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import { boardAgents, boardCorrelations } from "../events/streams.ts";
@@ -22,14 +25,19 @@ export interface BlackboardParts {
   readonly context: Context;
   readonly authority: Authority;
   readonly wakeups: Pick<Wakeups, "send" | "on" | "onListening">;
+  /** Where agents post to the conversation that their work belongs to. */
+  readonly chatLog: Log;
+  readonly stored?: StoredBytes;
 }
 
 /** Opens the blackboard of an app, with its agents at work if the settings say so. */
 export async function openBlackboard(
   config: Config,
   app: App,
-  { database, context, authority, wakeups }: BlackboardParts,
+  { database, context, authority, wakeups, chatLog, stored }: BlackboardParts,
 ): Promise<OpenBlackboardPlane> {
+  const { clock, newId } = context;
+  const posting = { database, log: chatLog, newId, now: () => clock.now(), ...(stored && { stored }) };
   const blackboard = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
     agents: app.agents,
@@ -37,6 +45,7 @@ export async function openBlackboard(
     schedules: app.schedules,
     wakeups,
     report: boardReport(authority, context.newId),
+    postToConversation: openAgentPosts(posting),
     carrier: carrierOf(config),
     openBoard: (options) => openBoard(config, database, context, wakeups, options),
   });

@@ -4,6 +4,7 @@ import { openWakeups } from "../database/wakeups.ts";
 import { openAuthority } from "../events/authority.ts";
 import { openWorkerHealthServer } from "../gateway/http/worker_health_server.ts";
 import { openBlackboard } from "./blackboard.ts";
+import { openChatLog } from "./conversations.ts";
 import { openWorkerHealth } from "./health.ts";
 import { workerListenOptions } from "./settings.ts";
 import {
@@ -46,7 +47,10 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     // The projectors of the servers turn what is appended here into documents.
     authority.onAppend(() => wakeups.send(EVENTS_WAKEUP));
     const working = { ...config, KHALA_BOARD_AGENTS: true };
-    const blackboard = await openBlackboard(working, app, { database, context, authority, wakeups });
+    const chatLog = await openChatLog(config, database, context, wakeups);
+    closers.push(() => chatLog.stop());
+    const parts = { database, context, authority, wakeups, chatLog };
+    const blackboard = await openBlackboard(working, app, parts);
     closers.push(() => blackboard.stop());
     closers.push(health.watch({ database, blackboard }));
     wakeups.start();

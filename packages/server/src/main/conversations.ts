@@ -93,8 +93,8 @@ const PUBLISHES: ReadonlySet<string> = new Set([SCOPES.blackboardWrite]);
 export function publishForRuns(
   board: Pick<BlackboardPlane, "publish">,
 ): NonNullable<ConversationOptions["publish"]> {
-  return ({ org, subject, trace }, drafts) =>
-    board.publish({ org, subject, scopes: PUBLISHES, ...(trace && { trace }) }, drafts);
+  return ({ org, subject, trace, conversation }, drafts) =>
+    board.publish({ org, subject, scopes: PUBLISHES, conversation, ...(trace && { trace }) }, drafts);
 }
 
 /** Runs of conversations leave the events that all runs leave, and are for their owner's eyes. */

@@ -113,14 +113,17 @@ export async function createKhala(
     const stored = openStoredBytes(database, context, storedBytesOptions(config, app.models.all));
     closers.push(() => stored.stop());
 
-    // Before the conversations, whose runs publish on it, and so stopped after them.
-    const blackboard = await openBlackboard(config, app, { database, context, authority, wakeups });
-    closers.push(() => blackboard.stop());
-
+    // Before the blackboard, whose agents post to conversations, and so stopped after it.
     const chatLog = await openChatLog(config, database, context, wakeups);
     closers.push(() => chatLog.stop());
     wakeups.on(LOG_WAKEUP, (stream) => chatLog.onWakeup(stream));
     wakeups.onListening(() => chatLog.recheck());
+
+    // Before the conversations, whose runs publish on it, and so stopped after them.
+    const ofBoard = { database, context, authority, wakeups, chatLog, stored };
+    const blackboard = await openBlackboard(config, app, ofBoard);
+    closers.push(() => blackboard.stop());
+
     const files = await openChatFiles(config, database, context, stored);
     const conversations = await openConversationPlane(database, chatLog, context, {
       ...conversationSettings(config),

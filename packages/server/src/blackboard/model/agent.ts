@@ -1,3 +1,4 @@
+import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { Schemas } from "../../kit/standard_schema.ts";
 import type { Order } from "../board.ts";
 import type { Artifact, ArtifactDraft, ArtifactOf, DraftOf } from "./artifact.ts";
@@ -15,6 +16,18 @@ export interface AgentTask<A = Artifact> {
   readonly idempotencyKey: string;
   /** W3C trace context of this execution, if it is traced. */
   readonly traceparent: string | undefined;
+  /** The conversation that the work belongs to: that of the run that published what it came of. */
+  readonly conversation: TaskConversation | undefined;
+}
+
+/** A conversation that an agent may post to, as the author `agent:<name>`. */
+export interface TaskConversation {
+  readonly convId: string;
+  /**
+   * Adds events that belong to no run. A message without an id has the same one in every attempt, and is posted once; other
+   * events are posted by each attempt.
+   */
+  post(...events: readonly EventJson[]): Promise<void>;
 }
 
 /** What the agent publishes: nothing, one artifact or several. They become visible together, exactly once. */

@@ -92,6 +92,14 @@ export function createdAt(task: Pick<Task, "created_at" | "replay_id">): number 
   return time ? Number.parseInt(`${time[1]}${time[2]}`, 16) : Date.parse(task.created_at);
 }
 
+/** The conversation that the work belongs to: that of all its artifacts. */
+export function conversationOf({ artifacts }: Pick<Task, "artifacts">): Artifact["conversation"] {
+  const [{ conversation }] = artifacts;
+  const same = (other: Artifact["conversation"]) =>
+    other?.conv_id === conversation?.conv_id && other?.generation === conversation?.generation;
+  return artifacts.every((artifact) => same(artifact.conversation)) ? conversation : undefined;
+}
+
 function replayOf({ replay_id = "" }: Pick<Task, "replay_id">): string {
   const at = replay_id.indexOf(MARK);
   return at < 0 ? replay_id : replay_id.slice(0, at);

@@ -15,6 +15,8 @@ export interface Author {
   readonly depth: number;
   /** For drafts without one. */
   readonly correlationId?: string | undefined;
+  /** The conversation that the work belongs to. */
+  readonly conversation?: Artifact["conversation"];
 }
 
 /** How drafts are validated. */
@@ -213,6 +215,7 @@ function make(
   if (correlation) artifact.correlation_id = correlation;
   if (fields.partition_key) artifact.partition_key = fields.partition_key;
   if (author.trace) artifact.traceparent = author.trace;
+  if (author.conversation) artifact.conversation = author.conversation;
   const { notBefore = now } = fields;
   return notBefore > now ? { artifact, notBefore } : { artifact };
 }

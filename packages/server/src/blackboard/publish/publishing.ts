@@ -69,7 +69,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
 
   return {
     async publish(caller, drafts) {
-      const { org, subject, trace } = caller;
+      const { org, subject, trace, conversation } = caller;
       if (drafts.length === 0)
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
       board.requireReachable?.();
@@ -77,7 +77,8 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
       await throttle.enter(org, new Set(drafts.flatMap(({ type }) => type ?? [])));
       const { artifacts, statuses } = await spans.publish(
         { org, trace },
-        (inner) => put(caller, { org, producedBy: `user:${subject}`, trace: inner, depth: 0 }, drafts),
+        (inner) =>
+          put(caller, { org, producedBy: `user:${subject}`, trace: inner, depth: 0, conversation }, drafts),
         (result) => result.artifacts,
       );
       return artifacts.map(({ id }, i) => ({ id, status: statuses[i]! }));

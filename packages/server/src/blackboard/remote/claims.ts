@@ -66,6 +66,8 @@ export interface Claims {
   /** Returns whether this settlement was accepted as the first one. */
   settle(claimId: string, settlement: string, failed: boolean): Promise<boolean>;
   find(claimId: string): Promise<SettledClaim | undefined>;
+  /** The task of a claim whose worker still has its lease. */
+  claimed(claimId: string): Promise<Task | undefined>;
   /** Ends an open claim: as lost only if its lease has expired, as retracted only if no worker has it. Returns whether it did. */
   end(claimId: string, how: "lost" | "withdrawn" | "retracted"): Promise<boolean>;
   setOutcome(claimId: string, outcome: Outcome): Promise<void>;
@@ -181,6 +183,16 @@ export function openClaims(
         values: [claimId],
       });
       return row;
+    },
+
+    async claimed(claimId) {
+      const [row] = await database.query<{ task: Task }>({
+        name: "board_claim_task",
+        text: `SELECT task FROM runtime.board_claims
+          WHERE claim_id = $1 AND state = 'claimed' AND lease_until > now()`,
+        values: [claimId],
+      });
+      return row?.task;
     },
 
     async end(claimId, how) {

@@ -8,7 +8,8 @@ import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Agent } from "../model/agent.ts";
 import type { ArtifactDraft } from "../model/artifact.ts";
-import type { Settlement, Task } from "../model/task.ts";
+import { conversationOf, type Settlement, type Task } from "../model/task.ts";
+import type { PostToConversation } from "../options.ts";
 import type { BlackboardPlane, Caller, ClaimAsk } from "../plane.ts";
 import { type Claims, openClaims } from "./claims.ts";
 import { openHeldTasks, settlementText } from "./held_tasks.ts";
@@ -22,6 +23,7 @@ export interface RemoteOptions {
   readonly leaseMs: number;
   /** The polling interval, in case a wake-up was lost. */
   readonly pollMs?: number;
+  readonly postToConversation?: PostToConversation | undefined;
   /** How long a settle request waits for the board's answer. */
   readonly outcomeMs?: number;
 }
@@ -39,6 +41,7 @@ export interface Remote extends Service {
   readonly claim: BlackboardPlane["claim"];
   readonly heartbeat: BlackboardPlane["heartbeat"];
   readonly settle: BlackboardPlane["settle"];
+  readonly post: BlackboardPlane["post"];
   /** Handles a wake-up of another server. Returns whether it was for remote work. */
   onWakeup(name: string): boolean;
   /** Called before the tasks are requeued: workers continue, and the next holder takes their claims over. */
@@ -148,6 +151,17 @@ export function openRemote(database: Database, context: Context, options: Remote
       // A heartbeat after the settlement is accepted.
       if (state !== "lost") return { lease_ms: leaseMs, cancelled: false };
       throw lost(claimId);
+    },
+
+    async post(caller, claimId, events) {
+      const { org, agent } = await find(caller, claimId);
+      const { postToConversation } = options;
+      const task = await claims.claimed(claimId);
+      if (!task) throw lost(claimId);
+      const conversation = conversationOf(task);
+      if (conversation && postToConversation) return postToConversation({ org, agent, conversation }, events);
+      const message = "The task belongs to no conversation: what it came of was not published by a run.";
+      throw new KhalaError("not_found", message);
     },
 
     async settle(caller, claimId, settlement) {

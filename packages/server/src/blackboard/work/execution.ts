@@ -1,12 +1,14 @@
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Board, Consumer } from "../board.ts";
-import type { Agent, AgentOutput, AgentTask } from "../model/agent.ts";
+import type { Agent, AgentOutput, AgentTask, TaskConversation } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
+import { derivedId } from "../model/derived_id.ts";
 import { FatalError, failureOf } from "../model/errors.ts";
-import { type Settlement, type Task, workKey } from "../model/task.ts";
+import { conversationOf, type Settlement, type Task, workKey } from "../model/task.ts";
 import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
+import type { PostToConversation } from "../options.ts";
 import type { DraftRules, MadeArtifact } from "../publish/drafts.ts";
 import { Unclaimed } from "../remote/held_tasks.ts";
 import { type BreakerOptions, type Breakers, openBreakers, type Permit } from "./breaker.ts";
@@ -28,6 +30,7 @@ export interface ExecutorOptions extends Pick<DraftRules, "schemas">, Pick<Board
   readonly maxDepth: number;
   /** Schedules outputs for later. Idempotent. */
   readonly later?: (outputs: readonly MadeArtifact[]) => Promise<void>;
+  readonly postToConversation?: PostToConversation | undefined;
   /** How long an attempt may run after its signal aborted; default 10,000. */
   readonly graceMs?: number;
   readonly breaker?: BreakerOptions;
@@ -191,8 +194,28 @@ function consumerOf(
 
   function work(task: Task, trace: string | undefined, signal: AbortSignal): Promise<unknown> | unknown {
     if (remote) return remote(task, signal);
-    if (agent.options.run) return agent.options.run(agentTask(task, trace), signal);
+    if (agent.options.run) return agent.options.run(agentTask(task, trace, postOf(task, signal)), signal);
     throw new FatalError(`Agent "${agent.name}" has no run: its tasks are claimed over HTTP.`);
+  }
+
+  /** Posts to the task's conversation; undefined when it belongs to none. */
+  function postOf(task: Task, signal: AbortSignal): TaskConversation | undefined {
+    const conversation = conversationOf(task);
+    const { postToConversation } = options;
+    if (!conversation || !postToConversation) return undefined;
+    const [{ id, org_id: org }] = task.artifacts;
+    let posted = 0;
+    return {
+      convId: conversation.conv_id ?? "",
+      async post(...events) {
+        signal.throwIfAborted();
+        const named = events.map(({ message, ...event }) => {
+          if (!message || message.message_id) return message ? { message } : event;
+          return { message: { ...message, message_id: derivedId(id, `${workKey(task)}:post:${posted++}`) } };
+        });
+        await postToConversation({ org, agent: agent.name, conversation }, named);
+      },
+    };
   }
 
   /** The org's tasks keep failing: this one is tried later, and those of other orgs run meanwhile. */
@@ -301,7 +324,11 @@ function report(permit: Permit, settlement: Settlement, signal: AbortSignal): vo
 }
 
 /** The task as the agent sees it. A copy, so that changes by the agent do not reach its retry or dead letter. */
-function agentTask(task: Task, trace: string | undefined): AgentTask {
+function agentTask(
+  task: Task,
+  trace: string | undefined,
+  conversation: TaskConversation | undefined,
+): AgentTask {
   const artifacts = JSON.parse(JSON.stringify(task.artifacts)) as [Artifact, ...Artifact[]];
   const [artifact] = artifacts;
   return {
@@ -312,5 +339,6 @@ function agentTask(task: Task, trace: string | undefined): AgentTask {
     attempt: task.attempt,
     idempotencyKey: workKey(task),
     traceparent: trace,
+    conversation,
   };
 }

@@ -6,8 +6,7 @@ import type { Artifact, ArtifactDraft } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
 import { FatalError } from "../model/errors.ts";
 import { producer } from "../model/names.ts";
-import type { Task } from "../model/task.ts";
-import { workKey } from "../model/task.ts";
+import { conversationOf, type Task, workKey } from "../model/task.ts";
 import { artifactResource } from "../model/visibility.ts";
 import { type DraftRules, type MadeArtifact, makeArtifacts } from "../publish/drafts.ts";
 
@@ -54,6 +53,7 @@ export async function outputArtifacts(
     depth,
     // Outputs share the correlation of their input, even if its publisher did not set one.
     correlationId: first.correlation_id || first.id,
+    conversation: conversationOf(task),
   };
   const newId = (index: number) => derivedId(first.id, `${key}:${index}`);
   const made = await makeArtifacts(drafts, author, { ...rules, newId, label: "outputs" }).catch(

@@ -38,7 +38,13 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
       for (const event of events) await post(context, options, event);
     },
     readFile: (url) => readFile(options, url),
-    ...(publishOnBoard && { publish: (drafts) => publishOnBoard({ org, subject, trace }, drafts) }),
+    ...(publishOnBoard && {
+      publish: (drafts) =>
+        publishOnBoard(
+          { org, subject, trace, conversation: { conv_id: convId, generation: String(run.generation) } },
+          drafts,
+        ),
+    }),
   };
 }
 

@@ -1,3 +1,5 @@
+import { toJson } from "@bufbuild/protobuf";
+import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { notFound, type Target } from "../../../access/access.ts";
@@ -22,7 +24,7 @@ import {
   readSettlement,
 } from "../blackboard_request.ts";
 import type { Http } from "../http.ts";
-import { bodyBytes } from "../read_request.ts";
+import { bodyBytes, readMessage } from "../read_request.ts";
 
 /** Artifacts, agents, correlations and approvals: `/blackboard/v1`. */
 export function blackboardRoutes(
@@ -263,6 +265,15 @@ export function workerRoutes(
     },
     { bodyOptional: true },
   );
+
+  http.route("task.work", "POST", "/blackboard/v1/claims/:claim_id/events", async (who, request, reply) => {
+    const { events = [] } = toJson(
+      PostEventsRequestSchema,
+      readMessage(PostEventsRequestSchema, request.body),
+    );
+    await board.post(who, claimOf(request), events);
+    return reply.code(204).send();
+  });
 
   http.route(
     "task.work",

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/blackboard/v1/artifact.proto.
  */
 export const file_openagents_blackboard_v1_artifact: GenFile = /*@__PURE__*/
-  fileDesc("CidvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvYXJ0aWZhY3QucHJvdG8SGG9wZW5hZ2VudHMuYmxhY2tib2FyZC52MSK2AwoIQXJ0aWZhY3QSCgoCaWQYASABKAkSDAoEdHlwZRgCIAEoCRInCgdwYXlsb2FkGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEisKDmNvcnJlbGF0aW9uX2lkGAQgASgJSABSDmNvcnJlbGF0aW9uX2lkiAEBEikKDXBhcnRpdGlvbl9rZXkYBSABKAlIAVINcGFydGl0aW9uX2tleYgBARIMCgR0YWdzGAYgAygJEiAKC3Byb2R1Y2VkX2J5GAcgASgJUgtwcm9kdWNlZF9ieRI4Cgp2aXNpYmlsaXR5GAggASgLMiQub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlZpc2liaWxpdHkSDwoHdmVyc2lvbhgJIAEoBRIYCgt0cmFjZXBhcmVudBgKIAEoCUgCiAEBEh4KCmNyZWF0ZWRfYXQYCyABKAlSCmNyZWF0ZWRfYXQSFgoGb3JnX2lkGAwgASgJUgZvcmdfaWQSDQoFZGVwdGgYDSABKAVCEQoPX2NvcnJlbGF0aW9uX2lkQhAKDl9wYXJ0aXRpb25fa2V5Qg4KDF90cmFjZXBhcmVudCI6CgpWaXNpYmlsaXR5EgwKBGtpbmQYASABKAkSDgoGbGFiZWxzGAIgAygJEg4KBmFnZW50cxgDIAMoCSL+AQoEVGFzaxIKCgJpZBgBIAEoCRINCgVhZ2VudBgCIAEoCRI1CglhcnRpZmFjdHMYAyADKAsyIi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuQXJ0aWZhY3QSCwoDa2V5GAQgASgJEg8KB2F0dGVtcHQYBSABKAUSIQoJcmVwbGF5X2lkGAYgASgJSABSCXJlcGxheV9pZIgBARIlCgthcHByb3ZlZF9ieRgHIAEoCUgBUgthcHByb3ZlZF9ieYgBARIeCgpjcmVhdGVkX2F0GAggASgJUgpjcmVhdGVkX2F0QgwKCl9yZXBsYXlfaWRCDgoMX2FwcHJvdmVkX2J5IlUKB0ZhaWx1cmUSDQoFY2xhc3MYASABKAkSDwoHbWVzc2FnZRgCIAEoCRISCgVzdGFjaxgDIAEoCUgAiAEBEgwKBGtpbmQYBCABKAlCCAoGX3N0YWNrIqICCgpEZWFkTGV0dGVyEgoKAmlkGAEgASgJEg0KBWFnZW50GAIgASgJEjEKBHRhc2sYAyABKAsyHi5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuVGFza0gAiAEBEjIKB2ZhaWx1cmUYBCABKAsyIS5vcGVuYWdlbnRzLmJsYWNrYm9hcmQudjEuRmFpbHVyZRIQCghhdHRlbXB0cxgFIAEoBRIcCglmYWlsZWRfYXQYBiABKAlSCWZhaWxlZF9hdBIOCgZvcmlnaW4YByABKAkSEAoDcmF3GAggASgJSAGIAQESIQoJcmVwbGF5X2lkGAkgASgJSAJSCXJlcGxheV9pZIgBAUIHCgVfdGFza0IGCgRfcmF3QgwKCl9yZXBsYXlfaWRiBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("CidvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvYXJ0aWZhY3QucHJvdG8SGG9wZW5hZ2VudHMuYmxhY2tib2FyZC52MSL6AwoIQXJ0aWZhY3QSCgoCaWQYASABKAkSDAoEdHlwZRgCIAEoCRInCgdwYXlsb2FkGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEisKDmNvcnJlbGF0aW9uX2lkGAQgASgJSABSDmNvcnJlbGF0aW9uX2lkiAEBEikKDXBhcnRpdGlvbl9rZXkYBSABKAlIAVINcGFydGl0aW9uX2tleYgBARIMCgR0YWdzGAYgAygJEiAKC3Byb2R1Y2VkX2J5GAcgASgJUgtwcm9kdWNlZF9ieRI4Cgp2aXNpYmlsaXR5GAggASgLMiQub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlZpc2liaWxpdHkSDwoHdmVyc2lvbhgJIAEoBRIYCgt0cmFjZXBhcmVudBgKIAEoCUgCiAEBEh4KCmNyZWF0ZWRfYXQYCyABKAlSCmNyZWF0ZWRfYXQSFgoGb3JnX2lkGAwgASgJUgZvcmdfaWQSDQoFZGVwdGgYDSABKAUSQgoMY29udmVyc2F0aW9uGBQgASgLMiwub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkNvbnZlcnNhdGlvbk9yaWdpbkIRCg9fY29ycmVsYXRpb25faWRCEAoOX3BhcnRpdGlvbl9rZXlCDgoMX3RyYWNlcGFyZW50IkIKEkNvbnZlcnNhdGlvbk9yaWdpbhIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhIKCmdlbmVyYXRpb24YAiABKAMiOgoKVmlzaWJpbGl0eRIMCgRraW5kGAEgASgJEg4KBmxhYmVscxgCIAMoCRIOCgZhZ2VudHMYAyADKAki/gEKBFRhc2sSCgoCaWQYASABKAkSDQoFYWdlbnQYAiABKAkSNQoJYXJ0aWZhY3RzGAMgAygLMiIub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkFydGlmYWN0EgsKA2tleRgEIAEoCRIPCgdhdHRlbXB0GAUgASgFEiEKCXJlcGxheV9pZBgGIAEoCUgAUglyZXBsYXlfaWSIAQESJQoLYXBwcm92ZWRfYnkYByABKAlIAVILYXBwcm92ZWRfYnmIAQESHgoKY3JlYXRlZF9hdBgIIAEoCVIKY3JlYXRlZF9hdEIMCgpfcmVwbGF5X2lkQg4KDF9hcHByb3ZlZF9ieSJVCgdGYWlsdXJlEg0KBWNsYXNzGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSEgoFc3RhY2sYAyABKAlIAIgBARIMCgRraW5kGAQgASgJQggKBl9zdGFjayKiAgoKRGVhZExldHRlchIKCgJpZBgBIAEoCRINCgVhZ2VudBgCIAEoCRIxCgR0YXNrGAMgASgLMh4ub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlRhc2tIAIgBARIyCgdmYWlsdXJlGAQgASgLMiEub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkZhaWx1cmUSEAoIYXR0ZW1wdHMYBSABKAUSHAoJZmFpbGVkX2F0GAYgASgJUglmYWlsZWRfYXQSDgoGb3JpZ2luGAcgASgJEhAKA3JhdxgIIAEoCUgBiAEBEiEKCXJlcGxheV9pZBgJIAEoCUgCUglyZXBsYXlfaWSIAQFCBwoFX3Rhc2tCBgoEX3Jhd0IMCgpfcmVwbGF5X2lkYgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * Something that an agent or a program has made for others to work with.
@@ -104,6 +104,13 @@ export type Artifact = Message<"openagents.blackboard.v1.Artifact"> & {
    * @generated from field: int32 depth = 13;
    */
   depth: number;
+
+  /**
+   * The conversation whose run published it, or published what it came of. Only the server sets it.
+   *
+   * @generated from field: openagents.blackboard.v1.ConversationOrigin conversation = 20;
+   */
+  conversation?: ConversationOrigin | undefined;
 };
 
 /**
@@ -194,6 +201,13 @@ export type ArtifactJson = {
    * @generated from field: int32 depth = 13;
    */
   depth?: number;
+
+  /**
+   * The conversation whose run published it, or published what it came of. Only the server sets it.
+   *
+   * @generated from field: openagents.blackboard.v1.ConversationOrigin conversation = 20;
+   */
+  conversation?: ConversationOriginJson;
 };
 
 /**
@@ -202,6 +216,51 @@ export type ArtifactJson = {
  */
 export const ArtifactSchema: GenMessage<Artifact, {jsonType: ArtifactJson}> = /*@__PURE__*/
   messageDesc(file_openagents_blackboard_v1_artifact, 0);
+
+/**
+ * A conversation that work on the board belongs to: its agents may post there.
+ *
+ * @generated from message openagents.blackboard.v1.ConversationOrigin
+ */
+export type ConversationOrigin = Message<"openagents.blackboard.v1.ConversationOrigin"> & {
+  /**
+   * @generated from field: string conv_id = 1 [json_name = "conv_id"];
+   */
+  convId: string;
+
+  /**
+   * Tells it from a later conversation of this name.
+   *
+   * @generated from field: int64 generation = 2;
+   */
+  generation: bigint;
+};
+
+/**
+ * A conversation that work on the board belongs to: its agents may post there.
+ *
+ * @generated from message openagents.blackboard.v1.ConversationOrigin
+ */
+export type ConversationOriginJson = {
+  /**
+   * @generated from field: string conv_id = 1 [json_name = "conv_id"];
+   */
+  conv_id?: string;
+
+  /**
+   * Tells it from a later conversation of this name.
+   *
+   * @generated from field: int64 generation = 2;
+   */
+  generation?: string;
+};
+
+/**
+ * Describes the message openagents.blackboard.v1.ConversationOrigin.
+ * Use `create(ConversationOriginSchema)` to create a new message.
+ */
+export const ConversationOriginSchema: GenMessage<ConversationOrigin, {jsonType: ConversationOriginJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_blackboard_v1_artifact, 1);
 
 /**
  * Who may consume an artifact and read it.
@@ -258,7 +317,7 @@ export type VisibilityJson = {
  * Use `create(VisibilitySchema)` to create a new message.
  */
 export const VisibilitySchema: GenMessage<Visibility, {jsonType: VisibilityJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_blackboard_v1_artifact, 1);
+  messageDesc(file_openagents_blackboard_v1_artifact, 2);
 
 /**
  * Work for one agent. The board stores it; `attempt` counts from 1 in this life of it.
@@ -381,7 +440,7 @@ export type TaskJson = {
  * Use `create(TaskSchema)` to create a new message.
  */
 export const TaskSchema: GenMessage<Task, {jsonType: TaskJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_blackboard_v1_artifact, 2);
+  messageDesc(file_openagents_blackboard_v1_artifact, 3);
 
 /**
  * Why an attempt did not succeed.
@@ -454,7 +513,7 @@ export type FailureJson = {
  * Use `create(FailureSchema)` to create a new message.
  */
 export const FailureSchema: GenMessage<Failure, {jsonType: FailureJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_blackboard_v1_artifact, 3);
+  messageDesc(file_openagents_blackboard_v1_artifact, 4);
 
 /**
  * A task that could not succeed, with everything that is needed to understand it and to run it again.
@@ -589,5 +648,5 @@ export type DeadLetterJson = {
  * Use `create(DeadLetterSchema)` to create a new message.
  */
 export const DeadLetterSchema: GenMessage<DeadLetter, {jsonType: DeadLetterJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_blackboard_v1_artifact, 4);
+  messageDesc(file_openagents_blackboard_v1_artifact, 5);
 
