@@ -76,3 +76,24 @@ test("work whose outcome cannot be recorded has an unknown one, and its result",
   await world.rename("away", "audit_log");
   expect(await world.outcomes()).toEqual(["a unknown"]);
 });
+
+test("more than nine entries are read newest first, page by page", async () => {
+  await using world = await openTestAudit();
+  for (let i = 1; i <= 12; i++) await world.audit.around(action(String(i)), async () => {});
+  const newest = await world.audit.read(operator, { limit: 7 });
+  const older = await world.audit.read(operator, { limit: 7, before: newest.at(-1)!.id });
+  expect([...newest, ...older].map(({ resource }) => resource)).toEqual([
+    "12",
+    "11",
+    "10",
+    "9",
+    "8",
+    "7",
+    "6",
+    "5",
+    "4",
+    "3",
+    "2",
+    "1",
+  ]);
+});

@@ -125,10 +125,11 @@ export function openAudit(
         name: "audit_read",
         text: `SELECT id::text, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, org_id, subject,
             action, resource, address, coalesce(outcome, 'unknown') AS outcome
-          FROM runtime.audit_log
+          FROM runtime.audit_log a
           WHERE ($1::text IS NULL OR org_id = $1) AND ($2::text IS NULL OR action = $2)
             AND ($3::text IS NULL OR subject = $3) AND id < coalesce($4::bigint, 9223372036854775807)
-          ORDER BY id DESC LIMIT $5`,
+          -- The column: the id that is returned is a text, of which 9 is more than 10.
+          ORDER BY a.id DESC LIMIT $5`,
         values: [orgOf(caller, "audit.read") ?? null, action ?? null, subject ?? null, before ?? null, limit],
       }),
   };
