@@ -527,6 +527,14 @@ const ROWS: Record<string, Row> = {
     request: () => ({ path: "/ops/v1/overview" }),
     cells: "403 403 200 403 200 403 200 403 403",
   },
+  "GET /ops/v1/overview/history": {
+    request: () => ({ path: "/ops/v1/overview/history" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
+  "GET /ops/v1/app": {
+    request: () => ({ path: "/ops/v1/app" }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
   "GET /ops/v1/errors": {
     request: () => ({ path: "/ops/v1/errors" }),
     cells: "403 403 200 403 200 403 200 403 403",

@@ -7,6 +7,7 @@ export { type BlackboardStore, blackboardStore } from "./blackboard/model/store.
 export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
 export { type EngineFailureCode, PublicError } from "./conversations/engines/public_error.ts";
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
+export { sampleOf } from "./events/sample.ts";
 export {
   type AuthorityEvent,
   type DataOf,

@@ -31,7 +31,13 @@ export async function dev(options: DevOptions): Promise<void> {
   await runUntilSignal(config, log, async () => {
     const app = await loadApp(options.app);
     const dashboard = dashboardFolder();
-    const khala = await createKhala(app, { config, log, dev: true, ...(dashboard && { dashboard }) });
+    const khala = await createKhala(app, {
+      config,
+      log,
+      dev: true,
+      demo: !options.app,
+      ...(dashboard && { dashboard }),
+    });
     let stopActivity = async () => {};
     if (!options.app && options.activity) {
       const { startActivity } = await import("../demo/activity.ts");

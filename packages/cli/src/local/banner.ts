@@ -1,8 +1,7 @@
-import type { App, Config, Khala } from "@khala/server";
+import { type App, type Config, type Khala, sampleOf } from "@khala/server";
 import { DEV } from "../client/tokens.ts";
 import { COMMAND } from "../environment.ts";
 import { paint, print } from "../terminal/terminal.ts";
-import { sampleOf } from "./sample.ts";
 
 export interface BannerOptions {
   readonly khala: Khala;

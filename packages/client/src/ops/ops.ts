@@ -1,11 +1,13 @@
 import type {
   AboutJson,
+  AppJson,
   AuditListJson,
   DocumentHistoryJson,
   DocumentListJson,
   ErrorListJson,
   FailedRunListJson,
   OrgConversationListJson,
+  OverviewHistoryJson,
   OverviewJson,
   ParityJson,
   QuotaListJson,
@@ -21,7 +23,7 @@ import { type LiveOverview, type OverviewSources, openLiveOverview } from "./liv
 
 export interface DocumentFilter {
   readonly topic: string;
-  /** A part of the key. */
+  /** A part of the key or of the content. */
   readonly search?: string;
   readonly limit?: number;
   /** `next` of the page before. */
@@ -41,7 +43,11 @@ export interface AuditFilter {
 export interface Ops {
   /** Version and features; public. */
   about(): Promise<AboutJson>;
+  /** The app that the server serves, with requests to try. */
+  app(): Promise<AppJson>;
   overview(): Promise<OverviewJson>;
+  /** The load of the last hour. */
+  overviewHistory(): Promise<OverviewHistoryJson>;
   /** The overview each second, while there is a subscriber. */
   readonly live: LiveOverview;
   topics(): Promise<TopicListJson>;
@@ -87,7 +93,9 @@ export function openOps(
   }
   return {
     about: () => ask(["about"]),
+    app: () => ask(["app"]),
     overview: () => ask(["overview"]),
+    overviewHistory: () => ask(["overview", "history"]),
     live: openLiveOverview({ connection, shared, environment, ask: () => ask<OverviewJson>(["overview"]) }),
     topics: () => ask(["topics"]),
     documents: (filter) => ask(["documents"], { ...filter }),

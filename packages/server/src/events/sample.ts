@@ -1,4 +1,4 @@
-import type { EventSchema } from "@khala/server";
+import type { EventSchema } from "./stream.ts";
 
 /** Sample data for a schema: its first field, and the required ones. Empty where the schema does not tell its fields. */
 export function sampleOf(schema: EventSchema): unknown {

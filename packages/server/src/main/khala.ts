@@ -31,6 +31,7 @@ import {
   runEvents,
   startConversationCleanup,
 } from "./conversations.ts";
+import { describeApp } from "./describe_app.ts";
 import { openHealth } from "./health.ts";
 import { openOps } from "./ops.ts";
 import {
@@ -167,8 +168,17 @@ export async function createKhala(
     const health = openHealth({ context, config, database, sync, conversations, chatLog, blackboard, auth });
     const parity = openMirrorStatus(database, context, app.models, mirror);
     closers.push(() => parity.stop());
-    const ops = openOps(config, context, { health, sync, blackboard, traffic, spans, parity });
+    const ops = openOps(config, context, {
+      app: describeApp(app, { demo: options.demo ?? false }),
+      health,
+      sync,
+      blackboard,
+      traffic,
+      spans,
+      parity,
+    });
     closers.push(() => ops.overview.stop());
+    closers.push(() => ops.history.stop());
     const gateway = await openGateway(context, {
       settings: gatewaySettings(config, dev),
       traffic,

@@ -2,6 +2,7 @@ import type { SettingJson } from "@khala/contracts/ops/v1";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
 import type { Health } from "../gateway/http/health.ts";
 import type { OpsSources } from "../gateway/http/routes/ops.ts";
+import { openHistory } from "../gateway/ops/history.ts";
 import { openOverview } from "../gateway/ops/overview.ts";
 import type { Traffic } from "../gateway/sockets/traffic.ts";
 import type { Context } from "../kit/context.ts";
@@ -12,7 +13,7 @@ import { blackboardSettings } from "./settings.ts";
 import { VERSION } from "./startup.ts";
 
 /** Dependencies of the operator API. */
-export interface OpsParts {
+export interface OpsParts extends Pick<OpsSources, "app"> {
   readonly health: Health;
   readonly sync: Pick<SyncPlane, "hub">;
   readonly blackboard: Pick<BlackboardPlane, "agents" | "lag">;
@@ -23,13 +24,16 @@ export interface OpsParts {
 
 /** Opens the sources of the operator API. */
 export function openOps(config: Config, context: Context, parts: OpsParts): OpsSources {
-  const { health, sync, blackboard, traffic, spans, parity } = parts;
+  const { app, health, sync, blackboard, traffic, spans, parity } = parts;
   const engines = {
     sync: config.DATABASE_URL ? "postgres" : "embedded postgres",
     conversations: config.REDIS_URL ? "redis" : "postgres",
     blackboard: config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres",
   };
+  const counters = () => ({ ...traffic.written, ...traffic.totals() });
   return {
+    app,
+    history: openHistory(context, { sync, traffic: counters }),
     overview: openOverview(context, {
       intervalMs: config.KHALA_OPS_INTERVAL_MS,
       health,
@@ -37,7 +41,7 @@ export function openOps(config: Config, context: Context, parts: OpsParts): OpsS
       blackboard,
       engines,
       refuseLag: blackboardSettings(config).lag.refuse,
-      traffic: () => ({ ...traffic.written, ...traffic.totals() }),
+      traffic: counters,
     }),
     about: {
       version: VERSION,

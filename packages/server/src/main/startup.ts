@@ -18,6 +18,8 @@ export interface KhalaOptions {
   readonly config: Config;
   /** Development: makes its own key, mints tokens for every program on this machine. */
   readonly dev?: boolean;
+  /** The app is the demo, whose story the dashboard tells. */
+  readonly demo?: boolean;
   /** Folder of the dashboard's built files, to be served at `/`; without one there is a plain page. */
   readonly dashboard?: string;
   readonly log?: Logger;

@@ -74,6 +74,8 @@ export interface Http {
     path: string,
     handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
   ): void;
+  /** Answers browsers that open a path which is no route, with the status 404; everything else gets the error as JSON. */
+  fallback(page: (request: FastifyRequest, reply: FastifyReply) => unknown): void;
   /** The caller of a request; throws the denial when the token is not accepted, or does not allow the action. */
   admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer>;
   /** Adds a route of a Fastify plugin to the table; its handlers call `admit`, and `audited` where the action is. */
@@ -153,7 +155,10 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     });
   });
 
-  app.setNotFoundHandler((request) => {
+  let fallback: ((request: FastifyRequest, reply: FastifyReply) => unknown) | undefined;
+  app.setNotFoundHandler((request, reply) => {
+    const isBrowser = request.method === "GET" && request.headers.accept?.includes("text/html");
+    if (fallback && isBrowser) return fallback(request, reply.code(404));
     const path = request.url.split("?")[0]!.slice(0, 200);
     throw new KhalaError("not_found", `There is nothing at ${request.method} ${path}.`);
   });
@@ -196,6 +201,9 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     routes,
     admit,
     audited,
+    fallback(page) {
+      fallback = page;
+    },
     list: (route) => void routes.push(route),
     open(method, path, handler) {
       routes.push({ method, path, action: undefined });

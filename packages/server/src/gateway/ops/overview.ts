@@ -1,14 +1,15 @@
-import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { AgentStateJson, PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { OverviewJson, Plain } from "@khala/contracts/ops/v1";
 import type { BlackboardPlane } from "../../blackboard/plane.ts";
-import { type Clock, isoTime } from "../../kit/clock.ts";
+import { isoTime } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import type { Service } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import type { SyncPlane } from "../../sync/plane.ts";
 import type { Health } from "../http/health.ts";
 import { blackboardState, conversationState, syncState } from "./plane_states.ts";
+import { openProcessMonitor } from "./process_monitor.ts";
+import { Rates, rounded } from "./rates.ts";
 
 /** A snapshot, as it is sent. */
 export type Snapshot = Plain<OverviewJson>;
@@ -45,12 +46,15 @@ export interface OverviewOptions {
 /** A part of the server that does not answer must not keep the overview from answering. */
 const ANSWER_MS = 3_000;
 const LATELY_MS = 300_000;
+const RESOLUTION_MS = 20;
+/** The event loop is measured by a timer, which would keep an unwatched server busy. */
+const WATCHED_MS = 10_000;
 
 /** Opens the overview. */
 export function openOverview(context: Context, options: OverviewOptions): Overview {
   const { clock } = context;
   const started = clock.now();
-  const meter = openProcessMonitor(clock);
+  const meter = openProcessMonitor(clock, { resolutionMs: RESOLUTION_MS, restAfterMs: WATCHED_MS });
   const rates = new Rates(started);
   const listeners = new Set<(snapshot: Snapshot) => void>();
   /** Runs that had failed by then. */
@@ -203,79 +207,3 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
 }
 
 const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
-
-/** Turns counters into rates: how much each grew since the last snapshot. */
-class Rates {
-  #at: number;
-  readonly #counts = new Map<string, number>();
-
-  /** All of them were 0 at this time. */
-  constructor(startedAt: number) {
-    this.#at = startedAt;
-  }
-
-  /** Reads all counters at one time. A new counter started at `first`; one that fell was reset. */
-  at(now: number): (name: string, count: number, first?: number) => number {
-    const seconds = Math.max(1, now - this.#at) / 1_000;
-    this.#at = now;
-    return (name, count, first = 0) => {
-      const before = this.#counts.get(name) ?? first;
-      this.#counts.set(name, count);
-      return rounded(Math.max(0, count - before) / seconds);
-    };
-  }
-}
-
-/** How the process is doing. */
-interface ProcessFigures {
-  readonly rss_bytes: number;
-  readonly cpu_percent: number;
-  readonly event_loop_p99_ms: number;
-}
-
-/** Measures the process between two snapshots. */
-interface ProcessMonitor {
-  look(): ProcessFigures;
-  stop(): void;
-}
-
-const RESOLUTION_MS = 20;
-/** The event loop is measured by a timer, which would keep an unwatched server busy. */
-const WATCHED_MS = 10_000;
-
-/** Opens the meter. */
-function openProcessMonitor(clock: Clock): ProcessMonitor {
-  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  let at = clock.now();
-  let used = process.cpuUsage();
-  let cancel = () => {};
-  return {
-    look() {
-      const now = clock.now();
-      const { user, system } = process.cpuUsage(used);
-      const elapsedMs = Math.max(1, now - at);
-      at = now;
-      used = process.cpuUsage();
-      // The histogram holds the time between two ticks.
-      const late = delay.count > 0 ? delay.percentile(99) / 1e6 - RESOLUTION_MS : 0;
-      delay.reset();
-      delay.enable();
-      cancel();
-      cancel = clock.after(WATCHED_MS, () => delay.disable());
-      return {
-        rss_bytes: process.memoryUsage.rss(),
-        cpu_percent: rounded((user + system) / 10 / elapsedMs),
-        event_loop_p99_ms: rounded(Math.max(0, late)),
-      };
-    },
-    stop() {
-      cancel();
-      delay.disable();
-    },
-  };
-}
-
-/** Two decimals. */
-function rounded(value: number): number {
-  return Math.round(value * 100) / 100;
-}

@@ -1,3 +1,4 @@
+import type { JsonObject } from "@bufbuild/protobuf";
 import type { DocumentSummaryJson, HistoryEntryJson, TopicJson } from "@khala/contracts/ops/v1";
 import type { Database } from "../../database/database.ts";
 import type { Authority } from "../../events/authority.ts";
@@ -10,8 +11,13 @@ interface Viewer {
   readonly subject: string;
 }
 
-/** Maximum keys that a search scans. */
-const SEARCHED = 20_000;
+/** Documents that a search looks at, and the largest payload that it reads: more would keep the database busy. */
+const SEARCHED = 5_000;
+const SEARCHED_BYTES = 65_536;
+/** A larger document has no preview. */
+const PREVIEWED_BYTES = 65_536;
+const PREVIEW_FIELDS = 24;
+const PREVIEW_CHARACTERS = 200;
 const HISTORY_BYTES = 4 << 20;
 /** Maximum documents that are counted exactly. */
 const COUNTED = 10_000;
@@ -94,7 +100,7 @@ export interface FoundDocuments {
   readonly next: string | undefined;
 }
 
-/** Documents that the viewer may see whose key contains a text, after a key. A bounded part of the keys is looked at. */
+/** Documents that the viewer may see whose key or content contains a text, after a key. A bounded part of them is looked at. */
 export async function searchDocuments(
   database: Database,
   model: Model,
@@ -108,6 +114,7 @@ export async function searchDocuments(
     updatedAt: Date;
     bytes: number;
     audience: string[] | null;
+    payload: string | null;
     found: boolean;
     last: boolean;
   }>({
@@ -121,29 +128,44 @@ export async function searchDocuments(
          WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
          ORDER BY doc_key LIMIT $4)
       ), looked AS (
-        SELECT doc_key, strpos(doc_key, $5) > 0 AS found, row_number() OVER (ORDER BY doc_key) AS n FROM visible
+        SELECT doc_key, row_number() OVER (ORDER BY doc_key) AS n FROM visible
+      ), matched AS (
+        SELECT l.doc_key, l.n, $5 = '' OR strpos(lower(l.doc_key), $5) > 0 OR (octet_length(p.payload) <= ${SEARCHED_BYTES}
+          AND strpos(lower(convert_from(p.payload, 'UTF8')), $5) > 0) AS found
+        FROM looked l JOIN runtime.${model.table} p ON p.org_id = $1 AND p.doc_key = l.doc_key WHERE l.n <= $4
       ), chosen AS (
-        SELECT doc_key, found, n = $4 AS last FROM looked WHERE n <= $4 AND (found OR n = $4) ORDER BY doc_key LIMIT $6
+        SELECT doc_key, coalesce(found, false) AS found, n = $4 AS last FROM matched WHERE found OR n = $4 ORDER BY doc_key LIMIT $6
       )
       SELECT d.doc_key AS key, d.doc_version AS version, d.updated_at AS "updatedAt", octet_length(d.payload) AS bytes,
-        d.audience, c.found, c.last
+        d.audience, c.found, c.last,
+        CASE WHEN octet_length(d.payload) <= ${PREVIEWED_BYTES} THEN convert_from(d.payload, 'UTF8') END AS payload
       FROM chosen c JOIN runtime.${model.table} d ON d.org_id = $1 AND d.doc_key = c.doc_key ORDER BY d.doc_key`,
-    values: [viewer.org, viewer.subject, after, SEARCHED, search, limit + 1],
+    values: [viewer.org, viewer.subject, after, SEARCHED, search.toLowerCase(), limit + 1],
   });
   const found = rows.filter((row) => row.found);
   const shown = found.slice(0, limit);
   // More were found than fit; or as many keys were looked at as may be, and the last of them is where it stopped.
   const next = found.length > limit ? shown.at(-1)!.key : rows.find((row) => row.last)?.key;
   return {
-    documents: shown.map(({ key, version, updatedAt, bytes, audience }) => ({
+    documents: shown.map(({ key, version, updatedAt, bytes, audience, payload }) => ({
       doc_key: key,
       doc_version: String(version),
       updated_at: updatedAt.toISOString(),
       bytes: bytes ?? 0,
       audience: audience ?? [],
+      ...(payload !== null && { preview: previewOf(payload) }),
     })),
     next,
   };
+}
+
+/** The short fields of a document: enough for a row of a table. */
+function previewOf(payload: string): JsonObject {
+  const short = Object.entries(Object(JSON.parse(payload)) as JsonObject)
+    .filter(([, value]) => ["string", "number", "boolean"].includes(typeof value))
+    .slice(0, PREVIEW_FIELDS)
+    .map(([name, value]) => [name, typeof value === "string" ? value.slice(0, PREVIEW_CHARACTERS) : value]);
+  return Object.fromEntries(short) as JsonObject;
 }
 
 /**

@@ -5,14 +5,15 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Http } from "../http.ts";
 
 /** The client-side routes of the dashboard: each answers with the page. */
-const PAGES = ["/", "/sync", "/conversations", "/blackboard", "/operations"];
+const PAGES = ["/", "/sync", "/conversations", "/blackboard", "/operations", "/docs"];
 
 /** Files and connections of this server only; inline styles are allowed, inline scripts are not. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self' 'unsafe-inline'",
-  "img-src 'self' data:",
+  // Files of conversations are read with the token, and shown as blobs.
+  "img-src 'self' data: blob:",
   "font-src 'self'",
   "connect-src 'self'",
   "manifest-src 'self'",
@@ -26,11 +27,13 @@ const FOREVER = "public, max-age=31536000, immutable";
 /** The dashboard: its page, its assets under `/assets/`, and the files beside the page. */
 export function dashboardRoutes(http: Http, files: ReadonlyMap<string, ServedFile>): void {
   const page = files.get("index.html")!;
-  for (const path of PAGES)
-    http.open("GET", path, async (request, reply) => {
-      reply.header("Content-Security-Policy", POLICY).header("Referrer-Policy", "no-referrer");
-      return send(request, reply, page, "no-cache");
-    });
+  const sendPage = (request: FastifyRequest, reply: FastifyReply) => {
+    reply.header("Content-Security-Policy", POLICY).header("Referrer-Policy", "no-referrer");
+    return send(request, reply, page, "no-cache");
+  };
+  for (const path of PAGES) http.open("GET", path, async (request, reply) => sendPage(request, reply));
+  // It says that there is no such page, and leads back.
+  http.fallback(sendPage);
   for (const [name, file] of files) {
     if (name === "index.html") continue;
     const cache = name.startsWith("assets/") ? FOREVER : "no-cache";

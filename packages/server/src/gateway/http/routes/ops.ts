@@ -2,6 +2,7 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import type {
   AboutJson,
+  AppJson,
   OrgConversationJson,
   QuotaUseJson,
   SettingJson,
@@ -16,7 +17,9 @@ import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Quotas } from "../../../kit/quota.ts";
 import type { EndedSpan, SpanRing } from "../../../kit/span_ring.ts";
 import { mayMint } from "../../auth/origin.ts";
+import type { History } from "../../ops/history.ts";
 import type { Overview } from "../../ops/overview.ts";
+import { traceName } from "../../ops/trace_name.ts";
 import type { Sockets } from "../../sockets/sockets.ts";
 import type { Traffic } from "../../sockets/traffic.ts";
 import type { Http } from "../http.ts";
@@ -26,6 +29,10 @@ import type { Parity } from "./ops_sync.ts";
 /** Sources of the operator API. */
 export interface OpsSources {
   readonly overview: Overview;
+  /** The load of the last hour. */
+  readonly history: History;
+  /** What this server serves. */
+  readonly app: AppJson;
   /** The part of `about` that is the same for every caller. */
   readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
   readonly settings: () => SettingJson[];
@@ -66,6 +73,14 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
     return reply.header("Cache-Control", "no-store").send(await overview.get());
   });
 
+  http.route("server.observe", "GET", "/ops/v1/overview/history", async (_viewer, _request, reply) => {
+    return reply.header("Cache-Control", "no-store").send(options.history.read());
+  });
+
+  http.route("server.observe", "GET", "/ops/v1/app", async (_viewer, _request, reply) => {
+    return reply.header("Cache-Control", "no-store").send(options.app);
+  });
+
   http.route("org.inspect", "GET", "/ops/v1/sockets", async ({ org }, _request, reply) => {
     const sockets = options.sockets.list(org, LISTED_SOCKETS);
     return reply.header("Cache-Control", "no-store").send({ sockets, closes: traffic.closes(org) });
@@ -91,7 +106,9 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
     if (!found)
       throw new KhalaError("not_found", "There is no such trace any more: the last ones are remembered.");
-    return reply.header("Cache-Control", "no-store").send({ trace_id, spans: found.map(spanJson) });
+    return reply
+      .header("Cache-Control", "no-store")
+      .send({ trace_id, name: traceName(found), spans: found.map(spanJson) });
   });
 }
 
@@ -108,7 +125,7 @@ function summaryOf(spans: readonly EndedSpan[]): TraceSummaryJson {
   const end = Math.max(...spans.map(({ startedAt, durationMs }) => startedAt + durationMs));
   return {
     trace_id: first.traceId,
-    name: first.name,
+    name: traceName(spans),
     started_at: new Date(first.startedAt).toISOString(),
     duration_ms: Math.round((end - first.startedAt) * 100) / 100,
     spans: spans.length,

@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/ops.proto.
  */
 export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
-  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJ+Cg5Qcm9jZXNzRmlndXJlcxIcCglyc3NfYnl0ZXMYASABKAFSCXJzc19ieXRlcxIgCgtjcHVfcGVyY2VudBgCIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYAyABKAFSEWV2ZW50X2xvb3BfcDk5X21zIqcBCgtTeW5jRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESJAoNdXBkYXRlc19wZXJfcxgDIAEoAVINdXBkYXRlc19wZXJfcxIOCgZ0b3BpY3MYBCABKA0SCwoDbGFnGAUgASgBEhMKC3N1YnNjcmliZXJzGAYgASgNEg8KB3Jlc3luY3MYByABKAFCCgoIX21lc3NhZ2UizgEKE0NvbnZlcnNhdGlvbkZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKOAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg4KBmVuZ2luZRgDIAEoCRIgCgt0YXNrc19wZXJfcxgEIAEoAVILdGFza3NfcGVyX3MSKAoPcHVibGlzaGVkX3Blcl9zGAUgASgBUg9wdWJsaXNoZWRfcGVyX3MSCwoDbGFnGAYgASgBEg8KB3dhaXRpbmcYByABKAESDwoHcnVubmluZxgIIAEoARIPCgdyZXRyaWVkGAkgASgBEgwKBGRlYWQYCiABKAESDgoGYWdlbnRzGAsgASgNEg4KBnBhdXNlZBgMIAEoDUIKCghfbWVzc2FnZSLCAQoOR2F0ZXdheUZpZ3VyZXMSDwoHc29ja2V0cxgBIAEoDRImCg5tZXNzYWdlc19wZXJfcxgCIAEoAVIObWVzc2FnZXNfcGVyX3MSIAoLYnl0ZXNfcGVyX3MYAyABKAFSC2J5dGVzX3Blcl9zEiAKC3Nsb3dfY2xvc2VzGAQgASgBUgtzbG93X2Nsb3NlcxIiCgxlcnJvcnNfcGVyX3MYBSABKAFSDGVycm9yc19wZXJfcxIPCgdyZWZ1c2VkGAYgASgBIjoKCUVycm9yTGlzdBItCgZlcnJvcnMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5FcnJvckNvdW50IkMKCkVycm9yQ291bnQSDAoEY29kZRgBIAEoCRINCgVjb3VudBgCIAEoARIYCgdsYXN0X2F0GAMgASgJUgdsYXN0X2F0IjsKC1NldHRpbmdMaXN0EiwKCHNldHRpbmdzGAEgAygLMhoub3BlbmFnZW50cy5vcHMudjEuU2V0dGluZyJWCgdTZXR0aW5nEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkSDwoHZGVmYXVsdBgDIAEoCBIOCgZzZWNyZXQYBCABKAgSDQoFYWJvdXQYBSABKAkibAoTT3JnQ29udmVyc2F0aW9uTGlzdBI5Cg1jb252ZXJzYXRpb25zGAEgAygLMiIub3BlbmFnZW50cy5vcHMudjEuT3JnQ29udmVyc2F0aW9uEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKNAQoPT3JnQ29udmVyc2F0aW9uEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0Eh4KCnJ1bl9zdGF0dXMYBCABKAlSCnJ1bl9zdGF0dXMSDwoHc29ja2V0cxgFIAEoDSJXCg1GYWlsZWRSdW5MaXN0EioKBHJ1bnMYASADKAsyHC5vcGVuYWdlbnRzLm9wcy52MS5GYWlsZWRSdW4SEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IrcBCglGYWlsZWRSdW4SGgoIZXJyb3JfaWQYASABKAlSCGVycm9yX2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEhgKB2NvbnZfaWQYAyABKAlSB2NvbnZfaWQSDwoHc3ViamVjdBgEIAEoCRIcCglmYWlsZWRfYXQYBSABKAlSCWZhaWxlZF9hdBIMCgRjb2RlGAYgASgJEg8KB21lc3NhZ2UYByABKAkSDgoGZGV0YWlsGAggASgJIjwKCVRyYWNlTGlzdBIvCgZ0cmFjZXMYASADKAsyHy5vcGVuYWdlbnRzLm9wcy52MS5UcmFjZVN1bW1hcnkimQEKDFRyYWNlU3VtbWFyeRIaCgh0cmFjZV9pZBgBIAEoCVIIdHJhY2VfaWQSDAoEbmFtZRgCIAEoCRIeCgpzdGFydGVkX2F0GAMgASgJUgpzdGFydGVkX2F0EiAKC2R1cmF0aW9uX21zGAQgASgBUgtkdXJhdGlvbl9tcxINCgVzcGFucxgFIAEoDRIOCgZzdGF0dXMYBiABKAkiSwoFVHJhY2USGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEiYKBXNwYW5zGAIgAygLMhcub3BlbmFnZW50cy5vcHMudjEuU3BhbiKAAgoEU3BhbhIYCgdzcGFuX2lkGAEgASgJUgdzcGFuX2lkEiEKCXBhcmVudF9pZBgCIAEoCUgAUglwYXJlbnRfaWSIAQESDAoEbmFtZRgDIAEoCRIeCgpzdGFydGVkX2F0GAQgASgJUgpzdGFydGVkX2F0EiAKC2R1cmF0aW9uX21zGAUgASgBUgtkdXJhdGlvbl9tcxIrCgphdHRyaWJ1dGVzGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIOCgZzdGF0dXMYByABKAkSFAoHbWVzc2FnZRgIIAEoCUgBiAEBQgwKCl9wYXJlbnRfaWRCCgoIX21lc3NhZ2UiWgoMU2V0QXNpZGVMaXN0Ei4KBWl0ZW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuU2V0QXNpZGVJdGVtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCLAAQoMU2V0QXNpZGVJdGVtEgoKAmlkGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGxvb3AYAyABKAkSDAoEa2luZBgEIAEoCRIMCgRpdGVtGAUgASgJEg0KBWFnZW50GAYgASgJEiYKDmNvcnJlbGF0aW9uX2lkGAcgASgJUg5jb3JyZWxhdGlvbl9pZBINCgVlcnJvchgIIAEoCRIcCglmYWlsZWRfYXQYCSABKAlSCWZhaWxlZF9hdCJXCglBdWRpdExpc3QSLgoHZW50cmllcxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkF1ZGl0RW50cnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IpEBCgpBdWRpdEVudHJ5EgoKAmlkGAEgASgJEgoKAmF0GAIgASgJEhYKBm9yZ19pZBgDIAEoCVIGb3JnX2lkEg8KB3N1YmplY3QYBCABKAkSDgoGYWN0aW9uGAUgASgJEhAKCHJlc291cmNlGAYgASgJEg8KB2FkZHJlc3MYByABKAkSDwoHb3V0Y29tZRgIIAEoCSI4CglRdW90YUxpc3QSKwoGcXVvdGFzGAEgAygLMhsub3BlbmFnZW50cy5vcHMudjEuUXVvdGFVc2UiiAEKCFF1b3RhVXNlEhYKBm9yZ19pZBgBIAEoCVIGb3JnX2lkEgwKBG5hbWUYAiABKAkSDQoFYWJvdXQYAyABKAkSDQoFbGltaXQYBCABKAESGwoGaW5fdXNlGAUgASgBSABSBmluX3VzZYgBARIQCghyZWplY3RlZBgGIAEoAUIJCgdfaW5fdXNlYgZwcm90bzM", [file_google_protobuf_struct]);
+  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIrIBCgNBcHASDAoEZGVtbxgBIAEoCBIrCgZtb2RlbHMYAiADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBNb2RlbBIrCgZhZ2VudHMYAyADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBBZ2VudBIOCgZlbmdpbmUYBCABKAgSMwoIZXhhbXBsZXMYBSADKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5FeGFtcGxlUmVxdWVzdCIqCghBcHBNb2RlbBINCgV0b3BpYxgBIAEoCRIPCgdzdHJlYW1zGAIgAygJIioKCEFwcEFnZW50EgwKBG5hbWUYASABKAkSEAoIY29uc3VtZXMYAiADKAkicQoORXhhbXBsZVJlcXVlc3QSDQoFcGxhbmUYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRwYXRoGAMgASgJEiUKBGJvZHkYBCABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Eg0KBXNjb3BlGAUgASgJIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJdCg9PdmVydmlld0hpc3RvcnkSKgoHc2FtcGxlcxgBIAMoCzIZLm9wZW5hZ2VudHMub3BzLnYxLlNhbXBsZRIeCgppbnRlcnZhbF9zGAIgASgBUgppbnRlcnZhbF9zItwCCgZTYW1wbGUSCgoCYXQYASABKAkSJgoObWVzc2FnZXNfcGVyX3MYAiABKAFSDm1lc3NhZ2VzX3Blcl9zEiAKC2J5dGVzX3Blcl9zGAMgASgBUgtieXRlc19wZXJfcxIiCgxlcnJvcnNfcGVyX3MYBCABKAFSDGVycm9yc19wZXJfcxIkCg11cGRhdGVzX3Blcl9zGAUgASgBUg11cGRhdGVzX3Blcl9zEiIKDGV2ZW50c19wZXJfcxgGIAEoAVIMZXZlbnRzX3Blcl9zEiAKC3Rhc2tzX3Blcl9zGAcgASgBUgt0YXNrc19wZXJfcxIgCgtjcHVfcGVyY2VudBgIIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYCSABKAFSEWV2ZW50X2xvb3BfcDk5X21zEhwKCXJzc19ieXRlcxgKIAEoAVIJcnNzX2J5dGVzIn4KDlByb2Nlc3NGaWd1cmVzEhwKCXJzc19ieXRlcxgBIAEoAVIJcnNzX2J5dGVzEiAKC2NwdV9wZXJjZW50GAIgASgBUgtjcHVfcGVyY2VudBIsChFldmVudF9sb29wX3A5OV9tcxgDIAEoAVIRZXZlbnRfbG9vcF9wOTlfbXMipwEKC1N5bmNGaWd1cmVzEg0KBXN0YXRlGAEgASgJEhQKB21lc3NhZ2UYAiABKAlIAIgBARIkCg11cGRhdGVzX3Blcl9zGAMgASgBUg11cGRhdGVzX3Blcl9zEg4KBnRvcGljcxgEIAEoDRILCgNsYWcYBSABKAESEwoLc3Vic2NyaWJlcnMYBiABKA0SDwoHcmVzeW5jcxgHIAEoAUIKCghfbWVzc2FnZSLOAQoTQ29udmVyc2F0aW9uRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEg8KB3JlYWRlcnMYBCABKA0SDwoHc29ja2V0cxgFIAEoDRIPCgdydW5uaW5nGAYgASgNEiIKDGV2ZW50c19wZXJfcxgHIAEoAVIMZXZlbnRzX3Blcl9zEg8KB3Jlc3luY3MYCCABKAESDgoGZmFpbGVkGAkgASgBQgoKCF9tZXNzYWdlIo4CChFCbGFja2JvYXJkRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEiAKC3Rhc2tzX3Blcl9zGAQgASgBUgt0YXNrc19wZXJfcxIoCg9wdWJsaXNoZWRfcGVyX3MYBSABKAFSD3B1Ymxpc2hlZF9wZXJfcxILCgNsYWcYBiABKAESDwoHd2FpdGluZxgHIAEoARIPCgdydW5uaW5nGAggASgBEg8KB3JldHJpZWQYCSABKAESDAoEZGVhZBgKIAEoARIOCgZhZ2VudHMYCyABKA0SDgoGcGF1c2VkGAwgASgNQgoKCF9tZXNzYWdlIsIBCg5HYXRld2F5RmlndXJlcxIPCgdzb2NrZXRzGAEgASgNEiYKDm1lc3NhZ2VzX3Blcl9zGAIgASgBUg5tZXNzYWdlc19wZXJfcxIgCgtieXRlc19wZXJfcxgDIAEoAVILYnl0ZXNfcGVyX3MSIAoLc2xvd19jbG9zZXMYBCABKAFSC3Nsb3dfY2xvc2VzEiIKDGVycm9yc19wZXJfcxgFIAEoAVIMZXJyb3JzX3Blcl9zEg8KB3JlZnVzZWQYBiABKAEiOgoJRXJyb3JMaXN0Ei0KBmVycm9ycxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkVycm9yQ291bnQiQwoKRXJyb3JDb3VudBIMCgRjb2RlGAEgASgJEg0KBWNvdW50GAIgASgBEhgKB2xhc3RfYXQYAyABKAlSB2xhc3RfYXQiOwoLU2V0dGluZ0xpc3QSLAoIc2V0dGluZ3MYASADKAsyGi5vcGVuYWdlbnRzLm9wcy52MS5TZXR0aW5nIlYKB1NldHRpbmcSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg4KBnNlY3JldBgEIAEoCBINCgVhYm91dBgFIAEoCSJsChNPcmdDb252ZXJzYXRpb25MaXN0EjkKDWNvbnZlcnNhdGlvbnMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5PcmdDb252ZXJzYXRpb24SEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0Io0BCg9PcmdDb252ZXJzYXRpb24SGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSHgoKcnVuX3N0YXR1cxgEIAEoCVIKcnVuX3N0YXR1cxIPCgdzb2NrZXRzGAUgASgNIlcKDUZhaWxlZFJ1bkxpc3QSKgoEcnVucxgBIAMoCzIcLm9wZW5hZ2VudHMub3BzLnYxLkZhaWxlZFJ1bhIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQitwEKCUZhaWxlZFJ1bhIaCghlcnJvcl9pZBgBIAEoCVIIZXJyb3JfaWQSFgoGcnVuX2lkGAIgASgJUgZydW5faWQSGAoHY29udl9pZBgDIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAQgASgJEhwKCWZhaWxlZF9hdBgFIAEoCVIJZmFpbGVkX2F0EgwKBGNvZGUYBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIOCgZkZXRhaWwYCCABKAkiPAoJVHJhY2VMaXN0Ei8KBnRyYWNlcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlRyYWNlU3VtbWFyeSKZAQoMVHJhY2VTdW1tYXJ5EhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBIMCgRuYW1lGAIgASgJEh4KCnN0YXJ0ZWRfYXQYAyABKAlSCnN0YXJ0ZWRfYXQSIAoLZHVyYXRpb25fbXMYBCABKAFSC2R1cmF0aW9uX21zEg0KBXNwYW5zGAUgASgNEg4KBnN0YXR1cxgGIAEoCSJZCgVUcmFjZRIaCgh0cmFjZV9pZBgBIAEoCVIIdHJhY2VfaWQSJgoFc3BhbnMYAiADKAsyFy5vcGVuYWdlbnRzLm9wcy52MS5TcGFuEgwKBG5hbWUYAyABKAkigAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAkiOAoJUXVvdGFMaXN0EisKBnF1b3RhcxgBIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLlF1b3RhVXNlIogBCghRdW90YVVzZRIWCgZvcmdfaWQYASABKAlSBm9yZ19pZBIMCgRuYW1lGAIgASgJEg0KBWFib3V0GAMgASgJEg0KBWxpbWl0GAQgASgBEhsKBmluX3VzZRgFIAEoAUgAUgZpbl91c2WIAQESEAoIcmVqZWN0ZWQYBiABKAFCCQoHX2luX3VzZWIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/about, open to all: what runs here.
@@ -114,6 +114,258 @@ export const AboutSchema: GenMessage<About, {jsonType: AboutJson}> = /*@__PURE__
   messageDesc(file_openagents_ops_v1_ops, 0);
 
 /**
+ * GET /ops/v1/app: what this server serves.
+ *
+ * @generated from message openagents.ops.v1.App
+ */
+export type App = Message<"openagents.ops.v1.App"> & {
+  /**
+   * The demo of `khala dev` without --app.
+   *
+   * @generated from field: bool demo = 1;
+   */
+  demo: boolean;
+
+  /**
+   * @generated from field: repeated openagents.ops.v1.AppModel models = 2;
+   */
+  models: AppModel[];
+
+  /**
+   * @generated from field: repeated openagents.ops.v1.AppAgent agents = 3;
+   */
+  agents: AppAgent[];
+
+  /**
+   * Whether something answers in conversations.
+   *
+   * @generated from field: bool engine = 4;
+   */
+  engine: boolean;
+
+  /**
+   * A request for each plane that the app uses, with data that its schemas take.
+   *
+   * @generated from field: repeated openagents.ops.v1.ExampleRequest examples = 5;
+   */
+  examples: ExampleRequest[];
+};
+
+/**
+ * GET /ops/v1/app: what this server serves.
+ *
+ * @generated from message openagents.ops.v1.App
+ */
+export type AppJson = {
+  /**
+   * The demo of `khala dev` without --app.
+   *
+   * @generated from field: bool demo = 1;
+   */
+  demo?: boolean;
+
+  /**
+   * @generated from field: repeated openagents.ops.v1.AppModel models = 2;
+   */
+  models?: AppModelJson[];
+
+  /**
+   * @generated from field: repeated openagents.ops.v1.AppAgent agents = 3;
+   */
+  agents?: AppAgentJson[];
+
+  /**
+   * Whether something answers in conversations.
+   *
+   * @generated from field: bool engine = 4;
+   */
+  engine?: boolean;
+
+  /**
+   * A request for each plane that the app uses, with data that its schemas take.
+   *
+   * @generated from field: repeated openagents.ops.v1.ExampleRequest examples = 5;
+   */
+  examples?: ExampleRequestJson[];
+};
+
+/**
+ * Describes the message openagents.ops.v1.App.
+ * Use `create(AppSchema)` to create a new message.
+ */
+export const AppSchema: GenMessage<App, {jsonType: AppJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 1);
+
+/**
+ * A model of the app.
+ *
+ * @generated from message openagents.ops.v1.AppModel
+ */
+export type AppModel = Message<"openagents.ops.v1.AppModel"> & {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic: string;
+
+  /**
+   * The kinds of its streams.
+   *
+   * @generated from field: repeated string streams = 2;
+   */
+  streams: string[];
+};
+
+/**
+ * A model of the app.
+ *
+ * @generated from message openagents.ops.v1.AppModel
+ */
+export type AppModelJson = {
+  /**
+   * @generated from field: string topic = 1;
+   */
+  topic?: string;
+
+  /**
+   * The kinds of its streams.
+   *
+   * @generated from field: repeated string streams = 2;
+   */
+  streams?: string[];
+};
+
+/**
+ * Describes the message openagents.ops.v1.AppModel.
+ * Use `create(AppModelSchema)` to create a new message.
+ */
+export const AppModelSchema: GenMessage<AppModel, {jsonType: AppModelJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 2);
+
+/**
+ * An agent of the app.
+ *
+ * @generated from message openagents.ops.v1.AppAgent
+ */
+export type AppAgent = Message<"openagents.ops.v1.AppAgent"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: repeated string consumes = 2;
+   */
+  consumes: string[];
+};
+
+/**
+ * An agent of the app.
+ *
+ * @generated from message openagents.ops.v1.AppAgent
+ */
+export type AppAgentJson = {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: repeated string consumes = 2;
+   */
+  consumes?: string[];
+};
+
+/**
+ * Describes the message openagents.ops.v1.AppAgent.
+ * Use `create(AppAgentSchema)` to create a new message.
+ */
+export const AppAgentSchema: GenMessage<AppAgent, {jsonType: AppAgentJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 3);
+
+/**
+ * A POST that does something with the app.
+ *
+ * @generated from message openagents.ops.v1.ExampleRequest
+ */
+export type ExampleRequest = Message<"openagents.ops.v1.ExampleRequest"> & {
+  /**
+   * "sync", "conversations" or "blackboard".
+   *
+   * @generated from field: string plane = 1;
+   */
+  plane: string;
+
+  /**
+   * What it makes: a type of event, of artifact, or "message".
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string path = 3;
+   */
+  path: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct body = 4;
+   */
+  body?: JsonObject | undefined;
+
+  /**
+   * What a token needs.
+   *
+   * @generated from field: string scope = 5;
+   */
+  scope: string;
+};
+
+/**
+ * A POST that does something with the app.
+ *
+ * @generated from message openagents.ops.v1.ExampleRequest
+ */
+export type ExampleRequestJson = {
+  /**
+   * "sync", "conversations" or "blackboard".
+   *
+   * @generated from field: string plane = 1;
+   */
+  plane?: string;
+
+  /**
+   * What it makes: a type of event, of artifact, or "message".
+   *
+   * @generated from field: string name = 2;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: string path = 3;
+   */
+  path?: string;
+
+  /**
+   * @generated from field: google.protobuf.Struct body = 4;
+   */
+  body?: StructJson;
+
+  /**
+   * What a token needs.
+   *
+   * @generated from field: string scope = 5;
+   */
+  scope?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.ExampleRequest.
+ * Use `create(ExampleRequestSchema)` to create a new message.
+ */
+export const ExampleRequestSchema: GenMessage<ExampleRequest, {jsonType: ExampleRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 4);
+
+/**
  * What carries each plane.
  *
  * @generated from message openagents.ops.v1.Engines
@@ -174,7 +426,7 @@ export type EnginesJson = {
  * Use `create(EnginesSchema)` to create a new message.
  */
 export const EnginesSchema: GenMessage<Engines, {jsonType: EnginesJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 1);
+  messageDesc(file_openagents_ops_v1_ops, 5);
 
 /**
  * The event `frame` of the channel ops:v1.
@@ -226,7 +478,7 @@ export type FrameJson = {
  * Use `create(FrameSchema)` to create a new message.
  */
 export const FrameSchema: GenMessage<Frame, {jsonType: FrameJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 2);
+  messageDesc(file_openagents_ops_v1_ops, 6);
 
 /**
  * Why the socket is about to be closed.
@@ -267,7 +519,7 @@ export type ErrorJson = {
  * Use `create(ErrorSchema)` to create a new message.
  */
 export const ErrorSchema: GenMessage<Error, {jsonType: ErrorJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 3);
+  messageDesc(file_openagents_ops_v1_ops, 7);
 
 /**
  * GET /ops/v1/overview: how this server is, at a moment. Rates are since the snapshot before it.
@@ -358,7 +610,173 @@ export type OverviewJson = {
  * Use `create(OverviewSchema)` to create a new message.
  */
 export const OverviewSchema: GenMessage<Overview, {jsonType: OverviewJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 4);
+  messageDesc(file_openagents_ops_v1_ops, 8);
+
+/**
+ * GET /ops/v1/overview/history: the last hour of this server, oldest first.
+ *
+ * @generated from message openagents.ops.v1.OverviewHistory
+ */
+export type OverviewHistory = Message<"openagents.ops.v1.OverviewHistory"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.Sample samples = 1;
+   */
+  samples: Sample[];
+
+  /**
+   * The time between two samples.
+   *
+   * @generated from field: double interval_s = 2 [json_name = "interval_s"];
+   */
+  intervalS: number;
+};
+
+/**
+ * GET /ops/v1/overview/history: the last hour of this server, oldest first.
+ *
+ * @generated from message openagents.ops.v1.OverviewHistory
+ */
+export type OverviewHistoryJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.Sample samples = 1;
+   */
+  samples?: SampleJson[];
+
+  /**
+   * The time between two samples.
+   *
+   * @generated from field: double interval_s = 2 [json_name = "interval_s"];
+   */
+  interval_s?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message openagents.ops.v1.OverviewHistory.
+ * Use `create(OverviewHistorySchema)` to create a new message.
+ */
+export const OverviewHistorySchema: GenMessage<OverviewHistory, {jsonType: OverviewHistoryJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 9);
+
+/**
+ * The load of this server, over the time since the sample before.
+ *
+ * @generated from message openagents.ops.v1.Sample
+ */
+export type Sample = Message<"openagents.ops.v1.Sample"> & {
+  /**
+   * @generated from field: string at = 1;
+   */
+  at: string;
+
+  /**
+   * @generated from field: double messages_per_s = 2 [json_name = "messages_per_s"];
+   */
+  messagesPerS: number;
+
+  /**
+   * @generated from field: double bytes_per_s = 3 [json_name = "bytes_per_s"];
+   */
+  bytesPerS: number;
+
+  /**
+   * @generated from field: double errors_per_s = 4 [json_name = "errors_per_s"];
+   */
+  errorsPerS: number;
+
+  /**
+   * @generated from field: double updates_per_s = 5 [json_name = "updates_per_s"];
+   */
+  updatesPerS: number;
+
+  /**
+   * @generated from field: double events_per_s = 6 [json_name = "events_per_s"];
+   */
+  eventsPerS: number;
+
+  /**
+   * @generated from field: double tasks_per_s = 7 [json_name = "tasks_per_s"];
+   */
+  tasksPerS: number;
+
+  /**
+   * @generated from field: double cpu_percent = 8 [json_name = "cpu_percent"];
+   */
+  cpuPercent: number;
+
+  /**
+   * @generated from field: double event_loop_p99_ms = 9 [json_name = "event_loop_p99_ms"];
+   */
+  eventLoopP99Ms: number;
+
+  /**
+   * @generated from field: double rss_bytes = 10 [json_name = "rss_bytes"];
+   */
+  rssBytes: number;
+};
+
+/**
+ * The load of this server, over the time since the sample before.
+ *
+ * @generated from message openagents.ops.v1.Sample
+ */
+export type SampleJson = {
+  /**
+   * @generated from field: string at = 1;
+   */
+  at?: string;
+
+  /**
+   * @generated from field: double messages_per_s = 2 [json_name = "messages_per_s"];
+   */
+  messages_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double bytes_per_s = 3 [json_name = "bytes_per_s"];
+   */
+  bytes_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double errors_per_s = 4 [json_name = "errors_per_s"];
+   */
+  errors_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double updates_per_s = 5 [json_name = "updates_per_s"];
+   */
+  updates_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double events_per_s = 6 [json_name = "events_per_s"];
+   */
+  events_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double tasks_per_s = 7 [json_name = "tasks_per_s"];
+   */
+  tasks_per_s?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double cpu_percent = 8 [json_name = "cpu_percent"];
+   */
+  cpu_percent?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double event_loop_p99_ms = 9 [json_name = "event_loop_p99_ms"];
+   */
+  event_loop_p99_ms?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double rss_bytes = 10 [json_name = "rss_bytes"];
+   */
+  rss_bytes?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message openagents.ops.v1.Sample.
+ * Use `create(SampleSchema)` to create a new message.
+ */
+export const SampleSchema: GenMessage<Sample, {jsonType: SampleJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 10);
 
 /**
  * The process itself.
@@ -413,7 +831,7 @@ export type ProcessFiguresJson = {
  * Use `create(ProcessFiguresSchema)` to create a new message.
  */
 export const ProcessFiguresSchema: GenMessage<ProcessFigures, {jsonType: ProcessFiguresJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 5);
+  messageDesc(file_openagents_ops_v1_ops, 11);
 
 /**
  * The sync plane. `state` is "ok", "degraded" or "unavailable", here as in the other planes.
@@ -524,7 +942,7 @@ export type SyncFiguresJson = {
  * Use `create(SyncFiguresSchema)` to create a new message.
  */
 export const SyncFiguresSchema: GenMessage<SyncFigures, {jsonType: SyncFiguresJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 6);
+  messageDesc(file_openagents_ops_v1_ops, 12);
 
 /**
  * The conversation plane, on this server.
@@ -651,7 +1069,7 @@ export type ConversationFiguresJson = {
  * Use `create(ConversationFiguresSchema)` to create a new message.
  */
 export const ConversationFiguresSchema: GenMessage<ConversationFigures, {jsonType: ConversationFiguresJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 7);
+  messageDesc(file_openagents_ops_v1_ops, 13);
 
 /**
  * The blackboard: rates and retries of this server, the rest of all servers.
@@ -808,7 +1226,7 @@ export type BlackboardFiguresJson = {
  * Use `create(BlackboardFiguresSchema)` to create a new message.
  */
 export const BlackboardFiguresSchema: GenMessage<BlackboardFigures, {jsonType: BlackboardFiguresJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 8);
+  messageDesc(file_openagents_ops_v1_ops, 14);
 
 /**
  * The door.
@@ -905,7 +1323,7 @@ export type GatewayFiguresJson = {
  * Use `create(GatewayFiguresSchema)` to create a new message.
  */
 export const GatewayFiguresSchema: GenMessage<GatewayFigures, {jsonType: GatewayFiguresJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 9);
+  messageDesc(file_openagents_ops_v1_ops, 15);
 
 /**
  * GET /ops/v1/errors
@@ -936,7 +1354,7 @@ export type ErrorListJson = {
  * Use `create(ErrorListSchema)` to create a new message.
  */
 export const ErrorListSchema: GenMessage<ErrorList, {jsonType: ErrorListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 10);
+  messageDesc(file_openagents_ops_v1_ops, 16);
 
 /**
  * How often a code of the error table was answered since the start.
@@ -987,7 +1405,7 @@ export type ErrorCountJson = {
  * Use `create(ErrorCountSchema)` to create a new message.
  */
 export const ErrorCountSchema: GenMessage<ErrorCount, {jsonType: ErrorCountJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 11);
+  messageDesc(file_openagents_ops_v1_ops, 17);
 
 /**
  * GET /ops/v1/config
@@ -1018,7 +1436,7 @@ export type SettingListJson = {
  * Use `create(SettingListSchema)` to create a new message.
  */
 export const SettingListSchema: GenMessage<SettingList, {jsonType: SettingListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 12);
+  messageDesc(file_openagents_ops_v1_ops, 18);
 
 /**
  * A setting as the server has it.
@@ -1097,7 +1515,7 @@ export type SettingJson = {
  * Use `create(SettingSchema)` to create a new message.
  */
 export const SettingSchema: GenMessage<Setting, {jsonType: SettingJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 13);
+  messageDesc(file_openagents_ops_v1_ops, 19);
 
 /**
  * GET /ops/v1/conversations: those of the token's org, newest first.
@@ -1138,7 +1556,7 @@ export type OrgConversationListJson = {
  * Use `create(OrgConversationListSchema)` to create a new message.
  */
 export const OrgConversationListSchema: GenMessage<OrgConversationList, {jsonType: OrgConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 14);
+  messageDesc(file_openagents_ops_v1_ops, 20);
 
 /**
  * A conversation, without what is said in it.
@@ -1217,7 +1635,7 @@ export type OrgConversationJson = {
  * Use `create(OrgConversationSchema)` to create a new message.
  */
 export const OrgConversationSchema: GenMessage<OrgConversation, {jsonType: OrgConversationJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 15);
+  messageDesc(file_openagents_ops_v1_ops, 21);
 
 /**
  * GET /ops/v1/failed-runs: runs of the token's org that an exception ended, newest first.
@@ -1258,7 +1676,7 @@ export type FailedRunListJson = {
  * Use `create(FailedRunListSchema)` to create a new message.
  */
 export const FailedRunListSchema: GenMessage<FailedRunList, {jsonType: FailedRunListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 16);
+  messageDesc(file_openagents_ops_v1_ops, 22);
 
 /**
  * A run that failed: what the end user saw, and the exception.
@@ -1363,7 +1781,7 @@ export type FailedRunJson = {
  * Use `create(FailedRunSchema)` to create a new message.
  */
 export const FailedRunSchema: GenMessage<FailedRun, {jsonType: FailedRunJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 17);
+  messageDesc(file_openagents_ops_v1_ops, 23);
 
 /**
  * GET /ops/v1/traces, newest first. Development only.
@@ -1394,7 +1812,7 @@ export type TraceListJson = {
  * Use `create(TraceListSchema)` to create a new message.
  */
 export const TraceListSchema: GenMessage<TraceList, {jsonType: TraceListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 18);
+  messageDesc(file_openagents_ops_v1_ops, 24);
 
 /**
  * A trace, as far as it is remembered.
@@ -1408,7 +1826,7 @@ export type TraceSummary = Message<"openagents.ops.v1.TraceSummary"> & {
   traceId: string;
 
   /**
-   * Of its first span.
+   * What it did, such as "Topic → Article · illustrator failed".
    *
    * @generated from field: string name = 2;
    */
@@ -1449,7 +1867,7 @@ export type TraceSummaryJson = {
   trace_id?: string;
 
   /**
-   * Of its first span.
+   * What it did, such as "Topic → Article · illustrator failed".
    *
    * @generated from field: string name = 2;
    */
@@ -1483,7 +1901,7 @@ export type TraceSummaryJson = {
  * Use `create(TraceSummarySchema)` to create a new message.
  */
 export const TraceSummarySchema: GenMessage<TraceSummary, {jsonType: TraceSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 19);
+  messageDesc(file_openagents_ops_v1_ops, 25);
 
 /**
  * GET /ops/v1/traces/:trace_id
@@ -1502,6 +1920,11 @@ export type Trace = Message<"openagents.ops.v1.Trace"> & {
    * @generated from field: repeated openagents.ops.v1.Span spans = 2;
    */
   spans: Span[];
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
 };
 
 /**
@@ -1521,6 +1944,11 @@ export type TraceJson = {
    * @generated from field: repeated openagents.ops.v1.Span spans = 2;
    */
   spans?: SpanJson[];
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name?: string;
 };
 
 /**
@@ -1528,7 +1956,7 @@ export type TraceJson = {
  * Use `create(TraceSchema)` to create a new message.
  */
 export const TraceSchema: GenMessage<Trace, {jsonType: TraceJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 20);
+  messageDesc(file_openagents_ops_v1_ops, 26);
 
 /**
  * A step of a trace.
@@ -1637,7 +2065,7 @@ export type SpanJson = {
  * Use `create(SpanSchema)` to create a new message.
  */
 export const SpanSchema: GenMessage<Span, {jsonType: SpanJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 21);
+  messageDesc(file_openagents_ops_v1_ops, 27);
 
 /**
  * GET /ops/v1/set-aside?limit=&after=, oldest first.
@@ -1682,7 +2110,7 @@ export type SetAsideListJson = {
  * Use `create(SetAsideListSchema)` to create a new message.
  */
 export const SetAsideListSchema: GenMessage<SetAsideList, {jsonType: SetAsideListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 22);
+  messageDesc(file_openagents_ops_v1_ops, 28);
 
 /**
  * What a loop of the board could not process for good. It waits until it is retried or discarded.
@@ -1809,7 +2237,7 @@ export type SetAsideItemJson = {
  * Use `create(SetAsideItemSchema)` to create a new message.
  */
 export const SetAsideItemSchema: GenMessage<SetAsideItem, {jsonType: SetAsideItemJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 23);
+  messageDesc(file_openagents_ops_v1_ops, 29);
 
 /**
  * GET /ops/v1/audit, newest first.
@@ -1854,7 +2282,7 @@ export type AuditListJson = {
  * Use `create(AuditListSchema)` to create a new message.
  */
 export const AuditListSchema: GenMessage<AuditList, {jsonType: AuditListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 24);
+  messageDesc(file_openagents_ops_v1_ops, 30);
 
 /**
  * Who did what to which resource.
@@ -1971,7 +2399,7 @@ export type AuditEntryJson = {
  * Use `create(AuditEntrySchema)` to create a new message.
  */
 export const AuditEntrySchema: GenMessage<AuditEntry, {jsonType: AuditEntryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 25);
+  messageDesc(file_openagents_ops_v1_ops, 31);
 
 /**
  * GET /ops/v1/quotas?org=
@@ -2002,7 +2430,7 @@ export type QuotaListJson = {
  * Use `create(QuotaListSchema)` to create a new message.
  */
 export const QuotaListSchema: GenMessage<QuotaList, {jsonType: QuotaListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 26);
+  messageDesc(file_openagents_ops_v1_ops, 32);
 
 /**
  * What an org uses of a quota.
@@ -2103,5 +2531,5 @@ export type QuotaUseJson = {
  * Use `create(QuotaUseSchema)` to create a new message.
  */
 export const QuotaUseSchema: GenMessage<QuotaUse, {jsonType: QuotaUseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_ops_v1_ops, 27);
+  messageDesc(file_openagents_ops_v1_ops, 33);
 

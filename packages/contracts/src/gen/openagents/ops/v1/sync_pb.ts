@@ -6,15 +6,15 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Value, ValueJson } from "@bufbuild/protobuf/wkt";
+import type { StructJson, Value, ValueJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
-import type { Message } from "@bufbuild/protobuf";
+import type { JsonObject, Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file openagents/ops/v1/sync.proto.
  */
 export const file_openagents_ops_v1_sync: GenFile = /*@__PURE__*/
-  fileDesc("ChxvcGVuYWdlbnRzL29wcy92MS9zeW5jLnByb3RvEhFvcGVuYWdlbnRzLm9wcy52MSI1CglUb3BpY0xpc3QSKAoGdG9waWNzGAEgAygLMhgub3BlbmFnZW50cy5vcHMudjEuVG9waWMingIKBVRvcGljEg0KBXRvcGljGAEgASgJEgwKBGhlYWQYAiABKAMSDQoFZmxvb3IYAyABKAMSDQoFZXBvY2gYBCABKAkSCwoDbGFnGAUgASgBEhEKCWRvY3VtZW50cxgGIAEoARIiCgxqb3VybmFsX3Jvd3MYByABKAFSDGpvdXJuYWxfcm93cxIkCg1qb3VybmFsX2J5dGVzGAggASgBUg1qb3VybmFsX2J5dGVzEigKD3JldGVudGlvbl9ob3VycxgJIAEoAVIPcmV0ZW50aW9uX2hvdXJzEhMKC3N1YnNjcmliZXJzGAogASgNEjEKCnByb2plY3Rpb24YCyABKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9qZWN0aW9uImwKClByb2plY3Rpb24SDQoFc3RhdGUYASABKAkSFQoIcG9zaXRpb24YAyABKANIAIgBARIMCgRoZWFkGAQgASgDEg4KBmZhaWxlZBgFIAEoDUILCglfcG9zaXRpb25KBAgCEANSB21lc3NhZ2UiYAoQRmFpbGVkU3RyZWFtTGlzdBIwCgdzdHJlYW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuRmFpbGVkU3RyZWFtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKtAQoMRmFpbGVkU3RyZWFtEg0KBXRvcGljGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGtpbmQYAyABKAkSHAoJc3RyZWFtX2lkGAQgASgJUglzdHJlYW1faWQSCwoDc2VxGAUgASgDEhAKCHBvc2l0aW9uGAYgASgDEg0KBWVycm9yGAcgASgJEhwKCWZhaWxlZF9hdBgIIAEoCVIJZmFpbGVkX2F0ImEKDERvY3VtZW50TGlzdBI1Cglkb2N1bWVudHMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5Eb2N1bWVudFN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0Io4BCg9Eb2N1bWVudFN1bW1hcnkSGAoHZG9jX2tleRgBIAEoCVIHZG9jX2tleRIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBINCgVieXRlcxgEIAEoARIQCghhdWRpZW5jZRgFIAMoCSJDCg9Eb2N1bWVudEhpc3RvcnkSMAoHZW50cmllcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLkhpc3RvcnlFbnRyeSLAAQoMSGlzdG9yeUVudHJ5EhEKCXdhdGVybWFyaxgBIAEoAxIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SCgoCb3AYAyABKAkSJwoHcGF5bG9hZBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIiCgxwYXlsb2FkX2hhc2gYBSABKAlSDHBheWxvYWRfaGFzaBIiCgxjb21taXR0ZWRfYXQYBiABKAlSDGNvbW1pdHRlZF9hdCJGCgZQYXJpdHkSDAoEc2luaxgBIAEoCRIuCgZ0b3BpY3MYAiADKAsyHi5vcGVuYWdlbnRzLm9wcy52MS5Ub3BpY1Bhcml0eSJ2CgtUb3BpY1Bhcml0eRINCgV0b3BpYxgBIAEoCRINCgVzdGF0ZRgCIAEoCRIPCgdjaGVja2VkGAMgASgBEhMKC2RpZmZlcmVuY2VzGAQgASgBEg8KAmF0GAUgASgJSACIAQESCwoDbGFnGAYgASgBQgUKA19hdGIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("ChxvcGVuYWdlbnRzL29wcy92MS9zeW5jLnByb3RvEhFvcGVuYWdlbnRzLm9wcy52MSI1CglUb3BpY0xpc3QSKAoGdG9waWNzGAEgAygLMhgub3BlbmFnZW50cy5vcHMudjEuVG9waWMingIKBVRvcGljEg0KBXRvcGljGAEgASgJEgwKBGhlYWQYAiABKAMSDQoFZmxvb3IYAyABKAMSDQoFZXBvY2gYBCABKAkSCwoDbGFnGAUgASgBEhEKCWRvY3VtZW50cxgGIAEoARIiCgxqb3VybmFsX3Jvd3MYByABKAFSDGpvdXJuYWxfcm93cxIkCg1qb3VybmFsX2J5dGVzGAggASgBUg1qb3VybmFsX2J5dGVzEigKD3JldGVudGlvbl9ob3VycxgJIAEoAVIPcmV0ZW50aW9uX2hvdXJzEhMKC3N1YnNjcmliZXJzGAogASgNEjEKCnByb2plY3Rpb24YCyABKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9qZWN0aW9uImwKClByb2plY3Rpb24SDQoFc3RhdGUYASABKAkSFQoIcG9zaXRpb24YAyABKANIAIgBARIMCgRoZWFkGAQgASgDEg4KBmZhaWxlZBgFIAEoDUILCglfcG9zaXRpb25KBAgCEANSB21lc3NhZ2UiYAoQRmFpbGVkU3RyZWFtTGlzdBIwCgdzdHJlYW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuRmFpbGVkU3RyZWFtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKtAQoMRmFpbGVkU3RyZWFtEg0KBXRvcGljGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGtpbmQYAyABKAkSHAoJc3RyZWFtX2lkGAQgASgJUglzdHJlYW1faWQSCwoDc2VxGAUgASgDEhAKCHBvc2l0aW9uGAYgASgDEg0KBWVycm9yGAcgASgJEhwKCWZhaWxlZF9hdBgIIAEoCVIJZmFpbGVkX2F0ImEKDERvY3VtZW50TGlzdBI1Cglkb2N1bWVudHMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5Eb2N1bWVudFN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IrgBCg9Eb2N1bWVudFN1bW1hcnkSGAoHZG9jX2tleRgBIAEoCVIHZG9jX2tleRIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBINCgVieXRlcxgEIAEoARIQCghhdWRpZW5jZRgFIAMoCRIoCgdwcmV2aWV3GAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdCJDCg9Eb2N1bWVudEhpc3RvcnkSMAoHZW50cmllcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLkhpc3RvcnlFbnRyeSLAAQoMSGlzdG9yeUVudHJ5EhEKCXdhdGVybWFyaxgBIAEoAxIgCgtkb2NfdmVyc2lvbhgCIAEoA1ILZG9jX3ZlcnNpb24SCgoCb3AYAyABKAkSJwoHcGF5bG9hZBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIiCgxwYXlsb2FkX2hhc2gYBSABKAlSDHBheWxvYWRfaGFzaBIiCgxjb21taXR0ZWRfYXQYBiABKAlSDGNvbW1pdHRlZF9hdCJGCgZQYXJpdHkSDAoEc2luaxgBIAEoCRIuCgZ0b3BpY3MYAiADKAsyHi5vcGVuYWdlbnRzLm9wcy52MS5Ub3BpY1Bhcml0eSJ2CgtUb3BpY1Bhcml0eRINCgV0b3BpYxgBIAEoCRINCgVzdGF0ZRgCIAEoCRIPCgdjaGVja2VkGAMgASgBEhMKC2RpZmZlcmVuY2VzGAQgASgBEg8KAmF0GAUgASgJSACIAQESCwoDbGFnGAYgASgBQgUKA19hdGIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/topics
@@ -475,7 +475,7 @@ export const DocumentListSchema: GenMessage<DocumentList, {jsonType: DocumentLis
   messageDesc(file_openagents_ops_v1_sync, 5);
 
 /**
- * A document without its payload.
+ * A document with the short fields of its payload.
  *
  * @generated from message openagents.ops.v1.DocumentSummary
  */
@@ -506,10 +506,17 @@ export type DocumentSummary = Message<"openagents.ops.v1.DocumentSummary"> & {
    * @generated from field: repeated string audience = 5;
    */
   audience: string[];
+
+  /**
+   * Top-level texts, numbers and booleans; long texts are cut. Absent when the document is large.
+   *
+   * @generated from field: google.protobuf.Struct preview = 6;
+   */
+  preview?: JsonObject | undefined;
 };
 
 /**
- * A document without its payload.
+ * A document with the short fields of its payload.
  *
  * @generated from message openagents.ops.v1.DocumentSummary
  */
@@ -540,6 +547,13 @@ export type DocumentSummaryJson = {
    * @generated from field: repeated string audience = 5;
    */
   audience?: string[];
+
+  /**
+   * Top-level texts, numbers and booleans; long texts are cut. Absent when the document is large.
+   *
+   * @generated from field: google.protobuf.Struct preview = 6;
+   */
+  preview?: StructJson;
 };
 
 /**
