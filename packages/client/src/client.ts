@@ -13,6 +13,8 @@ import { canShareTabs, openTabs, type Tabs } from "./tabs/tabs.ts";
 export interface ClientOptions extends CoreOptions {
   /** Whether the tabs of this origin share one socket. Where they can, and the storage is shared, they do. */
   readonly shareTabs?: boolean;
+  /** The name of this device in conversations, 1 to 64 characters: others see it as connected, and it sees them. */
+  readonly device?: string;
 }
 
 /** The connection as an app reads and controls it. */
@@ -29,7 +31,7 @@ export interface KhalaClient<
   readonly sync: Sync<T> & Appends<A>;
   /** One conversation; the same object while it is in use. */
   conversation(convId: string): Conversation;
-  readonly conversations: Pick<Conversations, "list" | "log">;
+  readonly conversations: Pick<Conversations, "list" | "log" | "read">;
   readonly board: Board<Draft>;
   readonly ops: Ops;
   /** Disconnects, and closes the storage. */
@@ -55,7 +57,7 @@ export function createClient<App extends AppTypes = AppTypes>(
     ...(options.storage && { storage: options.storage }),
   });
   const topics = { plane: sync, source: core.socketSource };
-  const talks = { plane: conversations, source: socketConversationSource(connection) };
+  const talks = { plane: conversations, source: socketConversationSource(connection, options.device) };
   if (tabs) tabs.share({ topics, conversations: talks });
   else {
     sync.setSource(topics.source);

@@ -47,6 +47,23 @@ describe("following", () => {
     stop();
   });
 
+  test("shows who has it open, with a device name, and forgets them with the connection", () => {
+    conversations.setSource(socketConversationSource(connection, "laptop"));
+    conversation.subscribe(() => {});
+    const { channelNow } = connection;
+    expect(channelNow.join()).toEqual({ replay: 1_000, device: "laptop" });
+    channelNow.frame({ type: "hello", conv_id: "c", cursor: "e-0", run: null });
+    channelNow.frame({ type: "snapshot", messages: [], cursor: "e-0" });
+    const present = [
+      { subject: "ada", device: "laptop", typing: false },
+      { subject: "bob", device: "phone", typing: true },
+    ];
+    channelNow.frame({ type: "presence", present });
+    expect(conversation.state().present).toEqual(present);
+    channelNow.handlers.onLeft(undefined);
+    expect(conversation.state().present).toEqual([]);
+  });
+
   test("says how it stands: live, connecting, offline, or refused", () => {
     conversation.subscribe(() => {});
     expect(conversation.state().health).toBe("connecting");

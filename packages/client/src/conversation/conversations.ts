@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type {
   ConversationListJson,
+  ConversationStateJson,
   LogPageJson,
   StopResponseJson,
   StoredFileJson,
@@ -59,6 +60,8 @@ export interface Conversations extends ConversationSource {
   get(convId: string): Conversation;
   /** The user's conversations, newest first. */
   list(options?: PageOptions): Promise<ConversationListJson>;
+  /** One conversation as it is now, without following it: unlike an open one, it is not created by being looked at. */
+  read(convId: string, options?: { readonly signal?: AbortSignal }): Promise<ConversationStateJson>;
   /** The conversation's events, oldest first. */
   log(convId: string, options?: PageOptions): Promise<LogPageJson>;
   /** Sets the source of frames; conversations resume from their position. Undefined: no source for now. */
@@ -174,6 +177,10 @@ export function openConversations(
         ...(signal && { signal }),
       });
       return answer.body as ConversationListJson;
+    },
+    async read(convId, { signal } = {}) {
+      const path = `/chat/${encodeURIComponent(convId)}`;
+      return (await http.request("GET", path, { ...(signal && { signal }) })).body as ConversationStateJson;
     },
     async log(convId, { limit, after, signal } = {}) {
       const path = `/chat/${encodeURIComponent(convId)}/log`;

@@ -1,5 +1,10 @@
 import type { KhalaError } from "@khala/contracts";
-import type { RunJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  PresenceJson,
+  PresentJson,
+  RunJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
@@ -32,6 +37,8 @@ export interface ConversationView {
   readonly outcome: RunOutcome | undefined;
   /** The engine's status text, while there is nothing else to show. */
   readonly activity: string | undefined;
+  /** The devices that have the conversation open, with the client option `device`. */
+  readonly present: readonly PresentJson[];
   readonly health: ConversationHealth;
   /** Why it is not live, if known. */
   readonly error: KhalaError | undefined;
@@ -53,12 +60,16 @@ export interface LiveConversationOptions {
   readonly onIdle: (room: LiveConversation) => void;
 }
 
+/** One array, so that nothing has changed while nobody is there. */
+const NOBODY: readonly PresentJson[] = [];
+
 /** The view of a conversation that is not open. */
 export const UNOPENED: ConversationView = {
   messages: EMPTY.messages,
   run: null,
   outcome: undefined,
   activity: undefined,
+  present: NOBODY,
   health: "connecting",
   error: undefined,
   sending: false,
@@ -80,6 +91,7 @@ export class LiveConversation implements ConversationSink {
   #transcript = EMPTY;
   #view = UNOPENED;
   #live = false;
+  #present = NOBODY;
   #error: KhalaError | undefined;
   #stored: StoredConversation | undefined;
   /** Whether the stored state is loaded. */
@@ -137,6 +149,7 @@ export class LiveConversation implements ConversationSink {
     const release = this.use();
     const { messages, run, cursor, seq } = this.#transcript;
     if (cursor !== "") follower.restore({ messages, run, cursor, seq });
+    if (this.#present.length > 0) follower.frame(this.#presence());
     follower.health(this.#live, this.#error);
     this.#followers.add(follower);
     const leave = () => {
@@ -194,6 +207,7 @@ export class LiveConversation implements ConversationSink {
   }
 
   frame(frame: ConversationFrame): void {
+    if (frame.type === "presence") return this.#becomePresent((frame as PresenceJson).present ?? []);
     const before = this.#transcript;
     if (leavesGap(before, frame)) return this.follow();
     const next = reduce(before, frame);
@@ -210,6 +224,7 @@ export class LiveConversation implements ConversationSink {
     this.#live = live;
     this.#error = error;
     if (live) this.#fromDevice = false;
+    else this.#present = NOBODY;
     if (!live && error && GONE.includes(error.meaning.status)) this.#removeStored();
     this.#changed();
     for (const follower of [...this.#followers]) follower.health(live, error);
@@ -264,6 +279,17 @@ export class LiveConversation implements ConversationSink {
     };
   }
 
+  #presence(): PresenceJson {
+    return { type: "presence", present: [...this.#present] };
+  }
+
+  /** Presence is never stored, and no part of the transcript. */
+  #becomePresent(present: readonly PresentJson[]): void {
+    this.#present = present;
+    this.#changed();
+    for (const follower of [...this.#followers]) follower.frame(this.#presence());
+  }
+
   #newOutbox(): Outbox {
     return new Outbox(this.convId, this.#deps.http, this.#deps.environment, () => this.#changed());
   }
@@ -307,6 +333,7 @@ export class LiveConversation implements ConversationSink {
       run,
       outcome,
       activity,
+      present: this.#present,
       ...this.#healthView(),
       sending: this.#outbox.busy,
       fromDevice: this.#fromDevice,

@@ -5,11 +5,11 @@ import type { ConversationFrame, ConversationSink, ConversationSource } from "./
 /** The newest messages of a join. Older ones are at GET /chat/:conv_id/messages. */
 const REPLAY = 1_000;
 
-/** Follows conversations on this tab's socket. */
-export function socketConversationSource(connection: Connection): ConversationSource {
+/** Follows conversations on this tab's socket. With a device name it takes part in their presence. */
+export function socketConversationSource(connection: Connection, device?: string): ConversationSource {
   return {
     follow(convId, sink, signal) {
-      if (!signal.aborted) new Following(connection, convId, sink, signal).join();
+      if (!signal.aborted) new Following(connection, convId, sink, signal, device).join();
     },
   };
 }
@@ -19,11 +19,19 @@ class Following {
   readonly #connection: Connection;
   readonly #convId: string;
   readonly #sink: ConversationSink;
+  readonly #device: string | undefined;
   #channel: Channel | undefined;
   /** Whether the state is complete and frames arrive. */
   #live = false;
 
-  constructor(connection: Connection, convId: string, sink: ConversationSink, signal: AbortSignal) {
+  constructor(
+    connection: Connection,
+    convId: string,
+    sink: ConversationSink,
+    signal: AbortSignal,
+    device: string | undefined,
+  ) {
+    this.#device = device;
     this.#connection = connection;
     this.#convId = convId;
     this.#sink = sink;
@@ -35,7 +43,8 @@ class Following {
       params: () => {
         this.#live = false;
         const after = this.#sink.position();
-        return after === undefined ? { replay: REPLAY } : { after };
+        const from = after === undefined ? { replay: REPLAY } : { after };
+        return this.#device === undefined ? from : { ...from, device: this.#device };
       },
       onJoined: () => {},
       onEvent: (event, payload) => {

@@ -2,14 +2,15 @@ import type { KhalaError } from "@khala/contracts";
 import type {
   EventFrameJson,
   HelloJson,
+  PresenceJson,
   ResyncJson,
   RunJson,
   SnapshotJson,
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** A socket frame that changes a conversation. */
-export type ConversationFrame = HelloJson | SnapshotJson | EventFrameJson | ResyncJson;
+/** A socket frame that changes a conversation, or says who has it open. */
+export type ConversationFrame = HelloJson | SnapshotJson | EventFrameJson | ResyncJson | PresenceJson;
 
 /** The state to resume a conversation from, such as in a new tab. */
 export interface ConversationState {
