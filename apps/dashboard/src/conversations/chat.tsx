@@ -1,15 +1,19 @@
-import { useConversation } from "@khala/client/react";
-import { type ReactNode, useMemo, useState } from "react";
+import { useConversation, useKhala } from "@khala/client/react";
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { useApp } from "../data/app.ts";
 import { type ErrorInfo, toErrorInfo } from "../data/fetch.ts";
-import { useParam } from "../router.ts";
-import { useSession } from "../session.tsx";
+import { links, useParam } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
 import { Empty, Failure, Loading } from "../ui/feedback/notices.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
+import { Id } from "../ui/format/id.tsx";
 import { Composer, policyOf } from "./composer.tsx";
+import { ConversationId } from "./message_file.tsx";
 import { Messages } from "./messages.tsx";
-import { type ConversationView, RUN_STATUS } from "./types.ts";
+import { People } from "./people.tsx";
+import { type ConversationView, RUN_STATUS, type RunError } from "./types.ts";
+import { type ConversationRecord, type RecordState, useRecord } from "./use_record.ts";
 
 /** What the demo assistant understands. */
 const SUGGESTIONS = [
@@ -24,12 +28,62 @@ interface ChatProps {
   readonly header: (health: ReactNode) => ReactNode;
 }
 
-/** A live conversation, and the box to send a message. */
+/** A conversation, live once there is one. Opening a link creates none. */
 export function Chat({ convId, header }: ChatProps) {
+  const state = useRecord(convId);
+  if (state.isAbsent) return <Absent convId={convId} header={header} state={state} />;
+  if (state.error && !state.record)
+    return (
+      <>
+        {header(null)}
+        <Failure error={state.error} onRetry={state.refetch} />
+      </>
+    );
+  return state.record ? (
+    <Live convId={convId} header={header} record={state.record} onEnd={state.refetch} />
+  ) : (
+    <>
+      {header(null)}
+      <Loading />
+    </>
+  );
+}
+
+/** Nothing was said under this id: the first message makes it a conversation. */
+function Absent({ convId, header, state }: ChatProps & { readonly state: RecordState }) {
+  const khala = useKhala();
+  const [policy, setPolicy] = useParam("policy");
+  const [draft, setDraft] = useState<string>();
+  return (
+    <>
+      {header(null)}
+      <Suggestions isNew={state.isNew} onChoose={setDraft} />
+      <Composer
+        running={false}
+        policy={policyOf(policy)}
+        onPolicy={(next) => setPolicy(next, { replace: true })}
+        onSend={async (text, idempotencyKey) => {
+          await khala.conversation(convId).send(text, { policy: policyOf(policy), idempotencyKey });
+          state.begun();
+        }}
+        onStop={async () => {}}
+        {...(draft !== undefined && { draft })}
+      />
+    </>
+  );
+}
+
+interface LiveProps extends ChatProps {
+  readonly record: ConversationRecord;
+  /** A run ended: the record has its outcome. */
+  readonly onEnd: () => void;
+}
+
+/** A live conversation, and the box to send a message. */
+function Live({ convId, header, record, onEnd }: LiveProps) {
   const conversation = useConversation(convId);
   const { messages, run, health, error } = conversation;
   const [policy, setPolicy] = useParam("policy");
-  const [draft, setDraft] = useState<string>();
   const isEmpty = messages.length === 0;
   const { regenerate, edit, chooseBranch } = conversation;
   const [failed, setFailed] = useState<ErrorInfo>();
@@ -45,17 +99,30 @@ export function Chat({ convId, header }: ChatProps) {
     };
   }, [regenerate, edit, chooseBranch]);
   const failure = health === "error" ? error : undefined;
+  const isRunning = run !== null;
+  const wasRunning = useRef(isRunning);
+  useEffect(() => {
+    if (wasRunning.current && !isRunning) onEnd();
+    wasRunning.current = isRunning;
+  }, [isRunning, onEnd]);
 
   return (
     <>
       {header(<Health health={health} />)}
+      <People participants={record.participants ?? []} present={conversation.present} />
       {!isEmpty ? (
         <>
           {failure && <Failure error={failure} inline />}
           {failed && <Failure error={failed} inline />}
-          <Messages messages={messages} actions={actions}>
-            <RunStatus view={conversation} />
-          </Messages>
+          <ConversationId value={convId}>
+            <Messages
+              messages={messages}
+              actions={actions}
+              showsAuthors={(record.participants?.length ?? 0) > 1}
+            >
+              <RunStatus view={conversation} lastRun={record.last_run} />
+            </Messages>
+          </ConversationId>
         </>
       ) : failure?.code === "not_found" ? (
         <Empty title="Conversation not found" icon="lock">
@@ -66,11 +133,11 @@ export function Chat({ convId, header }: ChatProps) {
       ) : health === "connecting" ? (
         <Loading />
       ) : (
-        <Suggestions onChoose={setDraft} />
+        <Empty title="No messages" icon="conversations" />
       )}
       <Composer
         key={convId}
-        running={run !== null}
+        running={isRunning}
         policy={policyOf(policy)}
         onPolicy={(next) => setPolicy(next, { replace: true })}
         onSend={async (text, idempotencyKey) => {
@@ -79,24 +146,26 @@ export function Chat({ convId, header }: ChatProps) {
         onStop={async () => {
           await conversation.stop();
         }}
-        {...(draft !== undefined && { draft })}
       />
     </>
   );
 }
 
-const RUN_FAILURES: Readonly<Record<string, string>> = {
-  timeout: "The response took too long. Ask for less at once, or send it again.",
-  too_large: "The response exceeded the size limit. Ask for less at once.",
-  server_lost: "The server that was responding is gone, and another has taken over. Send the message again.",
+/** What to do, where the message itself does not say it. */
+const ADVICE: Readonly<Record<string, string>> = {
+  timeout: "Ask for less at once, or send it again.",
+  too_large: "Ask for less at once.",
+  server_lost: "Send the message again.",
 };
 
-/** The status of the current run, or the error of the last one. */
-export function RunStatus({
-  view,
-}: {
+interface RunStatusProps {
   readonly view: Pick<ConversationView, "run" | "activity" | "outcome">;
-}) {
+  /** The newest run that ended, as the server has it: for a page that did not see its end. */
+  readonly lastRun?: ConversationRecord["last_run"];
+}
+
+/** The status of the current run, or why the last one failed: never an exception, but its id for those who may read it. */
+export function RunStatus({ view, lastRun }: RunStatusProps) {
   const { run, activity, outcome } = view;
   if (run)
     return (
@@ -107,14 +176,37 @@ export function RunStatus({
         />
       </p>
     );
-  if (outcome?.status !== "failed") return <p className="visually-hidden" role="status" />;
-  const { code = "", message } = outcome;
+  const failure =
+    outcome?.status === "failed"
+      ? outcome
+      : outcome || lastRun?.status !== "failed"
+        ? undefined
+        : lastRun.error;
+  if (!failure) return <p className="visually-hidden" role="status" />;
+  return <RunFailure failure={failure} />;
+}
+
+function RunFailure({ failure }: { readonly failure: RunError }) {
+  const { code = "internal", message, error_id: errorId } = failure;
   return (
     <div className="run-failure" role="alert">
       <Icon name="failed" size={14} />
-      <p>
-        <strong>{message}</strong> {RUN_FAILURES[code] ?? "Send the message again."} <code>{code}</code>
-      </p>
+      <div>
+        <p>
+          <strong>{message || "The run failed."}</strong> {ADVICE[code]}
+        </p>
+        <p className="run-failure-facts">
+          <code>{code}</code>
+          {errorId && (
+            <>
+              <span>
+                Error id <Id value={errorId} length={14} />
+              </span>
+              <a href={links.failedRun(errorId)}>Find the cause</a>
+            </>
+          )}
+        </p>
+      </div>
     </div>
   );
 }
@@ -135,14 +227,25 @@ function Health({ health }: Pick<ConversationView, "health">) {
   );
 }
 
-function Suggestions({ onChoose }: { readonly onChoose: (text: string) => void }) {
-  const { about } = useSession();
+interface SuggestionsProps {
+  readonly isNew: boolean;
+  readonly onChoose: (text: string) => void;
+}
+
+function Suggestions({ isNew, onChoose }: SuggestionsProps) {
+  const { isDemo } = useApp();
   return (
     <div className="suggestions">
-      <Empty title="Send a message" icon="conversations">
-        The response streams in, and continues on the server when you close the page.
-      </Empty>
-      {about.dev && (
+      {isNew ? (
+        <Empty title="Send a message" icon="conversations">
+          The response streams in, and continues on the server when you close the page.
+        </Empty>
+      ) : (
+        <Empty title="No conversation here" icon="conversations">
+          It was deleted, belongs to somebody else, or has not begun. A message under this id begins it.
+        </Empty>
+      )}
+      {isDemo && (
         <ul>
           {SUGGESTIONS.map((text) => (
             <li key={text}>

@@ -2,9 +2,10 @@ import { useKhala } from "@khala/client/react";
 import { type ReactNode, useState } from "react";
 import { useFetch } from "../data/fetch.ts";
 import { completeAll } from "../data/wire.ts";
-import { hrefTo } from "../router.ts";
+import { hrefTo, useParam } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Select } from "../ui/controls/select.tsx";
+import { SearchInput } from "../ui/controls/toolbar.tsx";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
 import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
@@ -16,7 +17,17 @@ import { RUN_STATUS } from "./types.ts";
 const EVERY_MS = 3_000;
 const PAGE = 50;
 const MAX_LISTED = 1_000;
-const OWN = { conv_id: "", title: "", updated_at: "", run: { status: "" } };
+const FAILED = 200;
+const STATUSES = ["any", "running", "queued", "failed", "stopped", "finished"].map((value) => ({
+  value,
+  label: value === "any" ? "Any status" : (RUN_STATUS[value] ?? value),
+}));
+const OWN = {
+  conv_id: "",
+  title: "",
+  updated_at: "",
+  run: { status: "", error: { code: "", message: "" } },
+};
 const OF_ORG = { conv_id: "", updated_at: "", run_status: "", subject: "", sockets: 0 };
 const OWNERS = [
   { value: "own", label: "Mine" },
@@ -33,6 +44,8 @@ interface ListedConversation {
   readonly updated_at: string;
   /** The status of the current run, or else of the last one; empty when there was none. */
   readonly run: string;
+  /** Why that run failed, as its user sees it. */
+  readonly error?: { readonly code: string; readonly message: string };
   readonly subject?: string;
   readonly sockets?: number;
 }
@@ -45,16 +58,25 @@ export function useConversationList(owner: Owner) {
     ["conversations", owner, limit],
     async (): Promise<{ rows: readonly ListedConversation[]; hasMore: boolean }> => {
       if (owner === "org") {
-        const { conversations, next } = await khala.ops.conversations({ limit });
-        const rows = completeAll(OF_ORG, conversations).map((row) => ({
-          ...row,
-          title: "",
-          run: row.run_status,
-        }));
+        const [{ conversations, next }, { runs = [] }] = await Promise.all([
+          khala.ops.conversations({ limit }),
+          khala.ops.failedRuns({ limit: FAILED }),
+        ]);
+        // Newest first: the last one that is set is kept.
+        const failures = new Map(runs.toReversed().map((run) => [run.conv_id, run]));
+        const rows = completeAll(OF_ORG, conversations).map((row) => {
+          const { code = "", message = "" } = failures.get(row.conv_id) ?? {};
+          const failed = row.run_status === "failed" && message !== "" && { error: { code, message } };
+          return { ...row, title: "", run: row.run_status, ...failed };
+        });
         return { rows, hasMore: next !== undefined };
       }
       const { conversations, next } = await khala.conversations.list({ limit });
-      const rows = completeAll(OWN, conversations).map((row) => ({ ...row, run: row.run.status }));
+      const rows = completeAll(OWN, conversations).map(({ run, ...row }) => ({
+        ...row,
+        run: run.status,
+        ...(run.status === "failed" && { error: run.error }),
+      }));
       return { rows, hasMore: next !== undefined };
     },
     EVERY_MS,
@@ -77,6 +99,8 @@ export interface ConversationListProps {
 
 /** The conversations at the left, newest first. */
 export function ConversationList({ list, owner, onOwner, selected, onNew }: ConversationListProps) {
+  const [text = "", setText] = useParam("q");
+  const [status = "any", setStatus] = useParam("status");
   return (
     <nav className="conversation-list" aria-label="Conversations">
       <div className="conversation-list-head">
@@ -85,13 +109,32 @@ export function ConversationList({ list, owner, onOwner, selected, onNew }: Conv
           New
         </Button>
       </div>
+      <div className="conversation-list-filter">
+        <SearchInput
+          label="Search conversations"
+          placeholder="Search"
+          value={text}
+          onChange={(value) => setText(value, { replace: true })}
+        />
+        <Select
+          label="Status"
+          value={status}
+          options={STATUSES}
+          onChange={(value) => setStatus(value === "any" ? undefined : value, { replace: true })}
+        />
+      </div>
       <div className="conversation-list-body">
         <Fetched state={list}>
-          {(rows) =>
-            rows.length === 0 ? (
-              <NoConversations owner={owner} />
-            ) : (
+          {(all) => {
+            const rows = all.filter((row) => isWanted(row, text, status));
+            if (all.length === 0) return <NoConversations owner={owner} />;
+            return (
               <>
+                {rows.length === 0 && (
+                  <p className="conversation-list-none">
+                    {list.hasMore ? `None of the newest ${all.length} matches.` : "No conversation matches."}
+                  </p>
+                )}
                 <ul>
                   {rows.map((row) => (
                     <Entry key={row.conv_id} row={row} owner={owner} isSelected={row.conv_id === selected} />
@@ -103,8 +146,8 @@ export function ConversationList({ list, owner, onOwner, selected, onNew }: Conv
                   </Button>
                 )}
               </>
-            )
-          }
+            );
+          }}
         </Fetched>
       </div>
     </nav>
@@ -116,10 +159,19 @@ export function NoConversations({ owner, action }: { readonly owner: Owner; read
   return (
     <Empty title="No conversations" icon="conversations" action={action}>
       {owner === "own"
-        ? "Start one: the demo assistant needs no model key."
+        ? "Start one: the engine of this app answers."
         : "Conversations of all users in this org appear here."}
     </Empty>
   );
+}
+
+/** Whether a conversation has the status, and the text in its title, id, owner or failure. */
+function isWanted(row: ListedConversation, text: string, status: string): boolean {
+  if (status !== "any" && row.run !== status) return false;
+  const { title, conv_id, subject, error } = row;
+  const words = text.toLowerCase().split(/\s+/);
+  const found = [title, conv_id, subject, error?.code, error?.message].join("\n").toLowerCase();
+  return words.every((word) => found.includes(word));
 }
 
 interface EntryProps {
@@ -129,13 +181,21 @@ interface EntryProps {
 }
 
 function Entry({ row, owner, isSelected }: EntryProps) {
-  const { conv_id, title, updated_at, run, subject, sockets = 0 } = row;
+  const { conv_id, title, updated_at, run, error, subject, sockets = 0 } = row;
+  // The filter stays when one is opened.
+  const params = new URLSearchParams(window.location.search);
+  const kept = { q: params.get("q") ?? undefined, status: params.get("status") ?? undefined };
+  const href = hrefTo("conversations", {
+    conv: conv_id,
+    whose: owner === "org" ? owner : undefined,
+    ...kept,
+  });
   const showsRun = run === "running" || run === "queued" || run === "failed";
   return (
     <li>
       <a
         className={classNames("conversation-entry", isSelected && "conversation-entry-selected")}
-        href={hrefTo("conversations", { conv: conv_id, whose: owner === "org" ? owner : undefined })}
+        href={href}
         aria-current={isSelected ? "page" : undefined}
       >
         <span className="conversation-title">
@@ -147,6 +207,11 @@ function Entry({ row, owner, isSelected }: EntryProps) {
           {sockets > 0 && <span>{sockets} connected</span>}
           {showsRun && <StateBadge state={stateOf(run)} word={RUN_STATUS[run] ?? run} />}
         </span>
+        {error && (
+          <span className="conversation-error" title={`${error.code}: ${error.message}`}>
+            {error.message || error.code}
+          </span>
+        )}
       </a>
     </li>
   );

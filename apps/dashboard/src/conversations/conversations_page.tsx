@@ -3,15 +3,17 @@ import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { hrefTo, setParams, useParam } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
-import { Dialog } from "../ui/controls/dialog.tsx";
+import { Confirm } from "../ui/controls/confirm.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
-import { Empty, Failure } from "../ui/feedback/notices.tsx";
+import { Empty } from "../ui/feedback/notices.tsx";
+import { useToast } from "../ui/feedback/toast.tsx";
 import { classNames } from "../ui/format/class_names.ts";
 import { Id } from "../ui/format/id.tsx";
 import { Chat } from "./chat.tsx";
 import { ConversationList, NoConversations, useConversationList } from "./conversation_list.tsx";
 import { DeviceLink } from "./device_link.tsx";
 import { ReplayView } from "./replay.tsx";
+import { newConversationId } from "./use_record.ts";
 import "./conversations.css";
 
 /** The Conversations page: the list, and the selected one, live or replayed. */
@@ -125,35 +127,26 @@ interface DeleteDialogProps {
 
 function DeleteDialog({ convId, open, onClose, onDeleted }: DeleteDialogProps) {
   const khala = useKhala();
+  const toast = useToast();
   const remove = useMutation({
     mutationFn: () => khala.conversation(convId).delete(),
     onSuccess: () => {
       onDeleted();
+      toast("Conversation deleted.");
       setParams({ conv: "", replay: "" });
     },
   });
   return (
-    <Dialog
+    <Confirm
       open={open}
-      onClose={onClose}
       title="Delete this conversation?"
       about="It is deleted on all devices. This cannot be undone."
-      actions={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button kind="danger" icon="trash" busy={remove.isPending} onClick={() => remove.mutate()}>
-            Delete
-          </Button>
-        </>
-      }
-    >
-      {remove.error && <Failure error={remove.error} inline />}
-    </Dialog>
+      action="Delete"
+      icon="trash"
+      busy={remove.isPending}
+      error={remove.error}
+      onConfirm={() => remove.mutate()}
+      onClose={onClose}
+    />
   );
-}
-
-/** An id that sorts by time. */
-function newConversationId(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(6));
-  return `chat-${Date.now().toString(36)}-${Array.from(bytes, (byte) => (byte % 36).toString(36)).join("")}`;
 }

@@ -2,11 +2,26 @@ import { memo, type ReactNode } from "react";
 import { Icon } from "../ui/controls/icons.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { Json } from "../ui/json/json.tsx";
+import { MAX_MARKDOWN, Markdown, OutLink } from "./markdown.tsx";
+import { MessageFile } from "./message_file.tsx";
 import type { Part } from "./types.ts";
 
-/** One part of a message. `streaming`: it is still being written. */
-export function PartView({ part, streaming }: { readonly part: Part; readonly streaming: boolean }) {
-  if (part.text !== undefined) return <MessageText text={part.text} />;
+interface PartProps {
+  readonly part: Part;
+  /** It is still being written. */
+  readonly streaming: boolean;
+  /** A person's text is shown as it was typed. */
+  readonly isPlain: boolean;
+}
+
+/** One part of a message. */
+export function PartView({ part, streaming, isPlain }: PartProps) {
+  if (part.text !== undefined)
+    return isPlain || part.text.length > MAX_MARKDOWN ? (
+      <MessageText text={part.text} />
+    ) : (
+      <Markdown text={part.text} />
+    );
   if (part.reasoning !== undefined)
     return (
       <Fold title={streaming ? "Reasoning…" : "Reasoning"} busy={streaming}>
@@ -14,6 +29,13 @@ export function PartView({ part, streaming }: { readonly part: Part; readonly st
       </Fold>
     );
   if (part.tool) return <ToolCall tool={part.tool} />;
+  if (part.file) return <MessageFile file={part.file} />;
+  if (part.source)
+    return (
+      <p className="message-source">
+        Source: <OutLink href={part.source.url ?? ""}>{part.source.title || part.source.url}</OutLink>
+      </p>
+    );
   if (part.custom)
     return (
       <Fold title={`Data: ${part.custom.name ?? ""}`}>

@@ -13,12 +13,14 @@ export interface MessagesProps {
   readonly messages: readonly Message[];
   /** Absent where messages are only shown. */
   readonly actions?: MessageActions;
+  /** Several people take part: each message says whose it is. */
+  readonly showsAuthors?: boolean;
   /** Below the last message: the status of the run. */
   readonly children?: ReactNode;
 }
 
 /** The messages, oldest first. The view follows new ones, unless the reader has scrolled up. */
-export function Messages({ messages, actions, children }: MessagesProps) {
+export function Messages({ messages, actions, showsAuthors = false, children }: MessagesProps) {
   const scroller = useRef<HTMLElement>(null);
   const following = useRef(true);
   const [behind, setBehind] = useState(false);
@@ -75,6 +77,7 @@ export function Messages({ messages, actions, children }: MessagesProps) {
               <MessageView
                 key={message.message_id ?? index}
                 message={message}
+                showsAuthor={showsAuthors}
                 {...(actions && { actions })}
               />
             ))}
@@ -100,18 +103,19 @@ export function Messages({ messages, actions, children }: MessagesProps) {
 
 interface MessageViewProps {
   readonly message: Message;
+  readonly showsAuthor: boolean;
   readonly actions?: MessageActions;
 }
 
 /** A message with its parts. Renders again only when it changed. */
-const MessageView = memo(function MessageView({ message, actions }: MessageViewProps) {
-  const { message_id: id = "", role = "assistant", parts = [], status } = message;
+const MessageView = memo(function MessageView({ message, showsAuthor, actions }: MessageViewProps) {
+  const { message_id: id = "", role = "assistant", parts = [], status, author } = message;
   const streaming = status === "streaming";
   const [editing, setEditing] = useState(false);
   const settled = status === "done" || status === "failed" || status === "stopped";
   return (
     <li className={`message message-${role}`}>
-      <h3>{ROLES[role] ?? role}</h3>
+      <h3>{showsAuthor && role === "user" && author ? author : (ROLES[role] ?? role)}</h3>
       {editing && actions ? (
         <MessageEditor
           text={parts[0]?.text ?? ""}
@@ -124,15 +128,18 @@ const MessageView = memo(function MessageView({ message, actions }: MessageViewP
       ) : (
         <div className="message-body">
           {parts.map((part, index) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
-            <PartView key={index} part={part} streaming={streaming && index === parts.length - 1} />
+            <PartView
+              // biome-ignore lint/suspicious/noArrayIndexKey: parts are only appended
+              key={index}
+              part={part}
+              streaming={streaming && index === parts.length - 1}
+              isPlain={role !== "assistant"}
+            />
           ))}
           {streaming && <span className="caret" aria-hidden="true" />}
           {status === "sending" && <span className="message-note">Sending…</span>}
           {status === "queued" && <span className="message-note">Queued</span>}
-          {status === "failed" && (
-            <StateBadge state="failed" word="The response failed. Send the message again." />
-          )}
+          {status === "failed" && <StateBadge state="failed" word="The response broke off" />}
           {status === "stopped" && <StateBadge state="waiting" word="Stopped" />}
         </div>
       )}

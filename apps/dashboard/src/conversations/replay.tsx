@@ -8,6 +8,7 @@ import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
 import { countText } from "../ui/format/numbers.ts";
 import { RunStatus } from "./chat.tsx";
+import { ConversationId } from "./message_file.tsx";
 import { Messages } from "./messages.tsx";
 import { Replay } from "./replay_steps.ts";
 import type { LogEvent } from "./types.ts";
@@ -49,6 +50,7 @@ export function ReplayView({ convId, header, position, ...rest }: ReplayViewProp
           ) : (
             <Replayed
               {...rest}
+              convId={convId}
               events={events}
               isComplete={isComplete}
               position={Math.min(position ?? events.length, events.length)}
@@ -61,12 +63,13 @@ export function ReplayView({ convId, header, position, ...rest }: ReplayViewProp
 }
 
 interface ReplayedProps extends Position {
+  readonly convId: string;
   readonly events: readonly LogEvent[];
   readonly isComplete: boolean;
   readonly position: number;
 }
 
-function Replayed({ events, isComplete, position, ...rest }: ReplayedProps) {
+function Replayed({ convId, events, isComplete, position, ...rest }: ReplayedProps) {
   const replay = useMemo(() => new Replay<Transcript, LogEvent>(events, EMPTY, reduce), [events]);
   const transcript = useMemo(() => replay.at(position), [replay, position]);
   return (
@@ -75,9 +78,11 @@ function Replayed({ events, isComplete, position, ...rest }: ReplayedProps) {
       {transcript.messages.length === 0 ? (
         <Empty title={BEFORE} />
       ) : (
-        <Messages messages={transcript.messages}>
-          <RunStatus view={transcript} />
-        </Messages>
+        <ConversationId value={convId}>
+          <Messages messages={transcript.messages}>
+            <RunStatus view={transcript} />
+          </Messages>
+        </ConversationId>
       )}
       <ReplayBar
         {...rest}

@@ -11,6 +11,9 @@ export type LogEvent = NonNullable<
   Awaited<ReturnType<KhalaClient["conversations"]["log"]>>["events"]
 >[number];
 
+/** Why a run failed, as everybody may read it. */
+export type RunError = NonNullable<NonNullable<ConversationView["run"]>["error"]>;
+
 /** The label of a run's status. */
 export const RUN_STATUS: Readonly<Record<string, string>> = {
   queued: "queued",

@@ -3,6 +3,7 @@ import { Tabs } from "../ui/controls/tabs.tsx";
 import { AuditLog } from "./audit_log.tsx";
 import { Closes } from "./closes.tsx";
 import { Errors } from "./errors.tsx";
+import { FailedRuns } from "./failed_runs.tsx";
 import { Load } from "./load.tsx";
 import { Quotas } from "./quotas.tsx";
 import { Settings } from "./settings.tsx";
@@ -15,6 +16,7 @@ const TABS = [
   { id: "sockets", label: "Sockets", content: <Sockets /> },
   { id: "closes", label: "Closed", content: <Closes /> },
   { id: "errors", label: "Errors", content: <Errors /> },
+  { id: "runs", label: "Failed runs", content: <FailedRuns /> },
   { id: "traces", label: "Traces", content: <Traces /> },
   { id: "audit", label: "Audit log", content: <AuditLog /> },
   { id: "quotas", label: "Quotas", content: <Quotas /> },
