@@ -10,6 +10,7 @@ const page = (keys: string, next?: string, version = "1"): DocumentPage => ({
     updated_at: "2026-01-01T00:00:00.000Z",
     bytes: 2,
     audience: [],
+    preview: {},
   })),
 });
 

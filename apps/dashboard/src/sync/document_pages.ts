@@ -5,6 +5,8 @@ export interface DocumentRow {
   readonly updated_at: string;
   readonly bytes: number;
   readonly audience: readonly string[];
+  /** Its short fields. */
+  readonly preview: Readonly<Record<string, unknown>>;
   /** It was deleted since it was read. It stays in its place until the list is reloaded. */
   readonly gone?: true;
 }

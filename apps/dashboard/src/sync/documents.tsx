@@ -1,47 +1,22 @@
-import { type UIEvent, useCallback } from "react";
+import { type UIEvent, useCallback, useEffect, useMemo } from "react";
 import { setParams, useParam } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { SearchInput, Toolbar } from "../ui/controls/toolbar.tsx";
 import { Empty, Failure, Loading } from "../ui/feedback/notices.tsx";
-import { Ago } from "../ui/format/ago.tsx";
-import { bytesText, countText, plural } from "../ui/format/numbers.ts";
+import { countText, plural } from "../ui/format/numbers.ts";
 import { useDebounced } from "../ui/hooks.ts";
-import { type Column, numbers } from "../ui/table/columns.ts";
+import { sortRows } from "../ui/table/sort.ts";
 import { Table } from "../ui/table/table.tsx";
+import { documentColumns, fieldsOf } from "./document_columns.tsx";
 import type { DocumentRow } from "./document_pages.ts";
 import type { Topic } from "./sync_types.ts";
 import { useDocuments } from "./use_documents.ts";
 
 const ROW_PX = 32;
 const DEBOUNCE_MS = 200;
+/** A larger topic is sorted as far as it is loaded. */
+const MAX_SORTED = 20_000;
 const keyOf = ({ doc_key }: DocumentRow) => doc_key;
-
-const COLUMNS: readonly Column<DocumentRow>[] = [
-  {
-    head: "Key",
-    width: "minmax(180px, 3fr)",
-    cell: ({ doc_key, gone }) => (
-      <span className={gone ? "mono document-gone" : "mono"} title={doc_key}>
-        {doc_key}
-      </span>
-    ),
-  },
-  {
-    head: "Version",
-    width: 76,
-    align: "end",
-    cell: ({ doc_version, gone }) => (gone ? <span className="quiet">deleted</span> : doc_version),
-  },
-  { head: "Updated", width: 88, cell: ({ updated_at }) => <Ago at={updated_at} /> },
-  numbers("Size", 72, ({ bytes }) => bytesText(bytes)),
-  {
-    head: "Audience",
-    width: "minmax(100px, 1fr)",
-    wideOnly: true,
-    cell: ({ audience }) =>
-      audience.length === 0 ? <span className="quiet">whole org</span> : audience.join(", "),
-  },
-];
 
 export interface DocumentsProps {
   readonly topicName: string;
@@ -49,13 +24,23 @@ export interface DocumentsProps {
   readonly topic: Topic | undefined;
 }
 
-/** The documents of a topic: loaded as one scrolls, searched by key. */
+/** The documents of a topic, in columns of their own fields: loaded as one scrolls, searched by key and content, sorted. */
 export function Documents({ topicName, topic }: DocumentsProps) {
   const [search = "", setSearch] = useParam("q");
   const [doc, setDoc] = useParam("doc");
   const settled = useDebounced(search, DEBOUNCE_MS);
   const documents = useDocuments(topicName, settled, topic?.head);
   const { rows, more, error, setVisible, reload } = documents;
+  const [sort, setSort] = useParam("sort");
+  const fields = fieldsOf(rows).join("\n");
+  const columns = useMemo(() => documentColumns(fields === "" ? [] : fields.split("\n")), [fields]);
+  const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
+  // A part of a list cannot be sorted: the rest is loaded first, where it is not too much.
+  const { setLoadingAll } = documents;
+  const isSmall = (topic?.documents ?? 0) <= MAX_SORTED;
+  useEffect(() => {
+    if (sort !== undefined && more && isSmall) setLoadingAll(true);
+  }, [sort, more, isSmall, setLoadingAll]);
   const onSearch = (text: string) => setSearch(text, { replace: true });
   const onSelect = (key: string | undefined) =>
     doc === undefined ? setDoc(key) : setParams({ doc: key, version: "" }, { replace: true });
@@ -75,11 +60,14 @@ export function Documents({ topicName, topic }: DocumentsProps) {
         end={<Progress documents={documents} topic={topic} search={settled} />}
       >
         <SearchInput
-          label="Search by key"
-          placeholder="Search by key, such as run:"
+          label="Search documents"
+          placeholder="Search keys and content"
           value={search}
           onChange={onSearch}
         />
+        {sort !== undefined && more && !isSmall && (
+          <span className="quiet">Sorted among those that are loaded.</span>
+        )}
         {documents.added > 0 && (
           <Button icon="retry" title="Reload the list to show new documents." onClick={reload}>
             {`${countText(documents.added)} new`}
@@ -92,8 +80,10 @@ export function Documents({ topicName, topic }: DocumentsProps) {
         <div className="fill" onScrollCapture={onScroll}>
           <Table
             label={`Documents of ${topicName}`}
-            columns={COLUMNS}
-            rows={rows}
+            columns={columns}
+            rows={sorted}
+            sort={sort}
+            onSort={(next) => setSort(next, { replace: true })}
             rowKey={keyOf}
             selected={doc}
             onSelect={onSelect}

@@ -32,7 +32,15 @@ export default function SyncPage() {
       label="Sync views"
       selected={tab}
       onSelect={(id) =>
-        setParams({ tab: id === "topics" ? "" : id, topic: "", doc: "", q: "", view: "", version: "" })
+        setParams({
+          tab: id === "topics" ? "" : id,
+          topic: "",
+          doc: "",
+          q: "",
+          sort: "",
+          view: "",
+          version: "",
+        })
       }
       tabs={[
         {

@@ -21,7 +21,7 @@ const TOPIC = {
   subscribers: 0,
   projection: { state: "ok", failed: 0, position: undefined as string | undefined, head: "0" },
 };
-const DOCUMENT = { doc_key: "", doc_version: "0", updated_at: "", bytes: 0, audience: [""] };
+const DOCUMENT = { doc_key: "", doc_version: "0", updated_at: "", bytes: 0, audience: [""], preview: {} };
 const HISTORY_ENTRY = {
   watermark: "0",
   doc_version: "0",

@@ -10,6 +10,8 @@ export interface Column<Row> {
   readonly cell: (row: Row) => ReactNode;
   /** Pixels, or a grid track such as "1fr" or "minmax(160px, 2fr)"; "1fr" unless set. */
   readonly width?: number | string;
+  /** What rows are sorted by when the head is clicked; without it they cannot be. */
+  readonly sortBy?: (row: Row) => string | number | undefined;
   readonly align?: "start" | "end";
   /** Left out where the table is too narrow for all columns; the last one first. */
   readonly wideOnly?: boolean;

@@ -6,6 +6,7 @@ import { countText } from "../format/numbers.ts";
 import { useWidth } from "../hooks.ts";
 import { type Column, fitColumns, gridOf } from "./columns.ts";
 import { useHeldRows } from "./held_rows.ts";
+import { nextSort, sortState } from "./sort.ts";
 import "./table.css";
 
 const ROW = 32;
@@ -28,6 +29,9 @@ export interface TableProps<Row> {
   readonly empty?: ReactNode;
   /** Called when the end comes into view: fetch the next page. */
   readonly onEnd?: () => void;
+  /** The head that rows are sorted by, with a minus for descending order; the caller sorts them. */
+  readonly sort?: string | undefined;
+  readonly onSort?: (sort: string | undefined) => void;
   /** New rows wait behind a button while a person reads: scrolled down, or with a row selected or checked. On unless false. */
   readonly hold?: boolean;
 }
@@ -169,8 +173,22 @@ export function Table<Row>(props: TableProps<Row>) {
               role="columnheader"
               tabIndex={-1}
               className={classNames("cell", column.align === "end" && "cell-end")}
+              aria-sort={sortState(column.head, props.sort)}
             >
-              {column.head}
+              {props.onSort && column.sortBy ? (
+                <button
+                  type="button"
+                  className="table-sort"
+                  onClick={() => props.onSort?.(nextSort(column.head, props.sort))}
+                >
+                  {column.head}
+                  <span aria-hidden="true">
+                    {props.sort === column.head ? " ↑" : props.sort === `-${column.head}` ? " ↓" : ""}
+                  </span>
+                </button>
+              ) : (
+                column.head
+              )}
             </div>
           ))}
         </div>

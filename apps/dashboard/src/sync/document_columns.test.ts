@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import { fieldsOf } from "./document_columns.tsx";
+
+const row = (id: string, preview: Record<string, unknown>) => ({
+  doc_key: `task:${id}`,
+  doc_version: "1",
+  updated_at: "",
+  bytes: 1,
+  audience: [],
+  preview,
+});
+
+test("what a document is comes first, then its state, then the rest in their order", () => {
+  const rows = [row("1", { owner: "ada", status: "open", points: 3, title: "Ship" })];
+  expect(fieldsOf(rows)).toEqual(["title", "status", "owner", "points"]);
+});
+
+test("the key is not shown twice, nor a field that few documents have", () => {
+  const rows = [
+    row("1", { id: "1", a: 1 }),
+    row("2", { id: "2", a: 1, rare: 1 }),
+    row("3", { id: "3", a: 1 }),
+  ];
+  expect(fieldsOf(rows)).toEqual(["a"]);
+});
+
+test("a row has at most five fields", () => {
+  const many = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`f${i}`, i]));
+  expect(fieldsOf([row("1", many)])).toEqual(["f0", "f1", "f2", "f3", "f4"]);
+});
