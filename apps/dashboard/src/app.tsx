@@ -12,6 +12,7 @@ import { Button } from "./ui/controls/button.tsx";
 import { Icon } from "./ui/controls/icons.tsx";
 import { Tooltip, TooltipProvider } from "./ui/controls/tooltip.tsx";
 import { Empty, Loading } from "./ui/feedback/notices.tsx";
+import { ToastProvider } from "./ui/feedback/toast.tsx";
 import "./app.css";
 
 const NAMES = Object.keys(PAGES) as readonly PageName[];
@@ -21,6 +22,7 @@ const VIEWS = {
   conversations: lazy(() => import("./conversations/conversations_page.tsx")),
   blackboard: lazy(() => import("./blackboard/blackboard_page.tsx")),
   operations: lazy(() => import("./operations/operations_page.tsx")),
+  docs: lazy(() => import("./docs/docs_page.tsx")),
 } as const;
 const TITLES: Readonly<Record<PageName, { readonly long: string; readonly short: string }>> = {
   home: { long: "Home", short: "Home" },
@@ -28,6 +30,7 @@ const TITLES: Readonly<Record<PageName, { readonly long: string; readonly short:
   conversations: { long: "Conversations", short: "Chats" },
   blackboard: { long: "Blackboard", short: "Board" },
   operations: { long: "Operations", short: "Ops" },
+  docs: { long: "Docs", short: "Docs" },
 };
 
 /** Errors are shown at once, also without a network: polling is the retry. */
@@ -42,9 +45,11 @@ export function App() {
       <TooltipProvider delay={300}>
         <SignedIn>
           <PauseProvider>
-            <OverviewProvider>
-              <Frame />
-            </OverviewProvider>
+            <ToastProvider>
+              <OverviewProvider>
+                <Frame />
+              </OverviewProvider>
+            </ToastProvider>
           </PauseProvider>
         </SignedIn>
       </TooltipProvider>
@@ -54,10 +59,11 @@ export function App() {
 
 function Frame() {
   const page = usePage();
-  const View = VIEWS[page];
+  const View = page === undefined ? UnknownPage : VIEWS[page];
+  const title = page === undefined ? "Page not found" : TITLES[page].long;
   useEffect(() => {
-    document.title = page === "home" ? "Khala" : `${TITLES[page].long} · Khala`;
-  }, [page]);
+    document.title = page === "home" ? "Khala" : `${title} · Khala`;
+  }, [page, title]);
   return (
     <div className="frame">
       <a className="skip" href="#main">
@@ -65,9 +71,9 @@ function Frame() {
       </a>
       <Sidebar page={page} />
       <div className="frame-main">
-        <Top page={page} />
+        <Top title={title} />
         <main id="main" className="page" tabIndex={-1}>
-          <PageBoundary key={page}>
+          <PageBoundary key={page ?? "unknown"}>
             <Suspense fallback={<Loading />}>
               <View />
             </Suspense>
@@ -78,7 +84,7 @@ function Frame() {
   );
 }
 
-function Sidebar({ page }: { readonly page: PageName }) {
+function Sidebar({ page }: { readonly page: PageName | undefined }) {
   const { about, changeToken } = useSession();
   const [theme, nextTheme] = useTheme();
   const icon = theme === "system" ? "screen" : theme === "dark" ? "moon" : "sun";
@@ -123,7 +129,7 @@ function Sidebar({ page }: { readonly page: PageName }) {
   );
 }
 
-function Top({ page }: { readonly page: PageName }) {
+function Top({ title }: { readonly title: string }) {
   const khala = useKhala();
   const status = useConnection();
   const { isPasted, changeToken } = useSession();
@@ -139,7 +145,7 @@ function Top({ page }: { readonly page: PageName }) {
   }, []);
   return (
     <header className="top">
-      <h1>{TITLES[page].long}</h1>
+      <h1>{title}</h1>
       <div className="top-end">
         <button type="button" className="top-search" onClick={() => setSearching(true)}>
           <Icon name="search" />
@@ -156,6 +162,26 @@ function Top({ page }: { readonly page: PageName }) {
       </div>
       <CommandPalette open={isSearching} onClose={() => setSearching(false)} />
     </header>
+  );
+}
+
+/** For an address that is none of this app: where one was going is said, and how to get on. */
+function UnknownPage() {
+  return (
+    <Empty
+      icon="search"
+      title="There is no such page"
+      action={
+        <a className="text-link" href={PAGES.home}>
+          Go to Home
+        </a>
+      }
+    >
+      <p>
+        <code>{window.location.pathname}</code> leads nowhere. The link may be mistyped, or of another
+        version.
+      </p>
+    </Empty>
   );
 }
 

@@ -171,11 +171,13 @@ const COMMANDS: readonly Command[] = [
   { id: "conversations", label: "Conversations", icon: "conversations", href: PAGES.conversations },
   { id: "blackboard", label: "Blackboard", icon: "blackboard", href: PAGES.blackboard },
   { id: "operations", label: "Operations", icon: "operations", href: PAGES.operations },
+  { id: "docs", label: "Docs", icon: "docs", href: PAGES.docs },
   { id: "parity", label: "Sync · parity", icon: "sync", href: links.parity() },
   { id: "dead", label: "Blackboard · dead letters", icon: "blackboard", href: links.deadLetters() },
   { id: "sockets", label: "Operations · sockets", icon: "operations", href: links.sockets() },
   { id: "closes", label: "Operations · closed sockets", icon: "operations", href: links.closes() },
   { id: "errors", label: "Operations · errors by code", icon: "operations", href: links.errors() },
+  { id: "runs", label: "Operations · failed runs", icon: "operations", href: links.failedRuns() },
   { id: "traces", label: "Operations · traces", icon: "operations", href: links.traces() },
   { id: "config", label: "Operations · settings", icon: "operations", href: links.config() },
 ];

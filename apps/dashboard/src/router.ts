@@ -8,6 +8,7 @@ export const PAGES = {
   conversations: "/conversations",
   blackboard: "/blackboard",
   operations: "/operations",
+  docs: "/docs",
 } as const;
 
 /** A page of the dashboard. */
@@ -21,11 +22,11 @@ interface NavigateOptions {
   readonly replace?: boolean;
 }
 
-/** The page that the address names; Home for an unknown path. */
-export function usePage(): PageName {
+/** The page that the address names; undefined for an unknown path. */
+export function usePage(): PageName | undefined {
   const path = usePathname().replace(/(.)\/$/, "$1");
   const found = Object.entries(PAGES).find(([, at]) => at === path);
-  return (found?.[0] ?? "home") as PageName;
+  return found?.[0] as PageName | undefined;
 }
 
 /** Goes to an address of this app. */
@@ -79,12 +80,17 @@ export const links = {
   deadLetters: (agent?: string) => hrefTo("blackboard", { tab: "dead", agent }),
   deadLetter: (agent: string, id: string) => hrefTo("blackboard", { tab: "dead", agent, letter: id }),
   lag: () => hrefTo("blackboard", { tab: "lag" }),
+  failedRuns: () => hrefTo("operations", { tab: "runs" }),
+  failedRun: (errorId: string) => hrefTo("operations", { tab: "runs", item: errorId }),
   traces: () => hrefTo("operations", { tab: "traces" }),
+  tracesOf: (correlation: string) => hrefTo("operations", { tab: "traces", correlation }),
   trace: (traceId: string) => hrefTo("operations", { tab: "traces", trace: traceId }),
   sockets: () => hrefTo("operations", { tab: "sockets" }),
   closes: (filter?: string) => hrefTo("operations", { tab: "closes", q: filter }),
   errors: () => hrefTo("operations", { tab: "errors" }),
   error: (code: string) => hrefTo("operations", { tab: "errors", item: code }),
+  /** A page of the documentation, such as "protocol/ERRORS.md". */
+  docs: (page: string) => hrefTo("docs", { page }),
   config: () => hrefTo("operations", { tab: "config" }),
 } as const;
 

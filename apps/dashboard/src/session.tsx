@@ -38,6 +38,8 @@ export interface Session {
   readonly isPasted: boolean;
   /** Opens the dialog for another token. */
   readonly changeToken: () => void;
+  /** A token for a request outside of this page. */
+  readonly newToken: () => Promise<string>;
   /** Queries whose documents stay current in the cache. */
   readonly live: Live;
 }
@@ -48,6 +50,8 @@ const liveQueriesOf = (client: KhalaClient, queries: QueryClient) => liveQueries
 const STORED_AS = "khala.token";
 /** The subject of the development token: it owns the demo's data. */
 const DEVELOPER = { sub: "dev", org_id: "demo" };
+/** This browser, among the devices that have a conversation open. */
+const DEVICE = `dashboard-${Math.random().toString(36).slice(2, 8)}`;
 const SessionContext = createContext<Session | undefined>(undefined);
 
 /** The session. Only inside <SignedIn>. */
@@ -75,8 +79,17 @@ export function SignedIn({ children }: { readonly children: ReactNode }) {
   const opened = useClient(token);
   const isPasted = pasted !== undefined;
   const session = useMemo(
-    () => about && opened && { about, isPasted, changeToken: () => setChanging(true), live: opened.live },
-    [about, isPasted, opened],
+    () =>
+      about &&
+      opened &&
+      token !== undefined && {
+        about,
+        isPasted,
+        changeToken: () => setChanging(true),
+        newToken: async () => (typeof token === "string" ? token : token()),
+        live: opened.live,
+      },
+    [about, isPasted, opened, token],
   );
 
   const signIn = (next: string | undefined) => {
@@ -122,7 +135,7 @@ function useClient(token: string | (() => Promise<string>) | undefined): Opened 
   const queries = useQueryClient();
   useEffect(() => {
     if (token === undefined) return;
-    const client = createClient({ url: window.location.origin, token, storage: indexedDb() });
+    const client = createClient({ url: window.location.origin, token, storage: indexedDb(), device: DEVICE });
     const live = liveQueriesOf(client, queries);
     setOpened({ client, live });
     return () => {

@@ -3,7 +3,7 @@ import { useKhala } from "@khala/client/react";
 import { createContext, type ReactNode, use, useEffect, useState } from "react";
 import type { ErrorInfo } from "./fetch.ts";
 import { useFrozen } from "./pause.tsx";
-import { complete } from "./wire.ts";
+import { complete, completeAll } from "./wire.ts";
 
 const HEALTH = {
   state: "ok",
@@ -28,17 +28,49 @@ function readOverview(wire: Awaited<ReturnType<KhalaClient["ops"]["overview"]>>)
   return { ...overview, at: Date.parse(overview.at) || 0 };
 }
 
-/** The latest overview, and the ones before it, oldest first. */
+/** What charts show of a moment. */
+export type Sample = Readonly<Omit<typeof SAMPLE, "at">> & { readonly at: number };
+
+function sampleOf({ at, gateway, sync, conversations, blackboard, process }: Overview): Sample {
+  const { messages_per_s, bytes_per_s, errors_per_s } = gateway;
+  const { updates_per_s } = sync;
+  const { events_per_s } = conversations;
+  const { tasks_per_s } = blackboard;
+  return {
+    at,
+    messages_per_s,
+    bytes_per_s,
+    errors_per_s,
+    updates_per_s,
+    events_per_s,
+    tasks_per_s,
+    ...process,
+  };
+}
+
+/** The latest overview, and the load before it, oldest first: the server's last hour, then what this page saw. */
 export interface OverviewHistory {
   readonly latest: Overview | undefined;
-  readonly samples: readonly Overview[];
+  readonly samples: readonly Sample[];
   readonly error: ErrorInfo | undefined;
   /** False while the connection is down: the overview is then as old as its time says. */
   readonly isLive: boolean;
 }
 
-/** Five minutes, at one a second. */
-const MAX_SAMPLES = 300;
+/** An hour, of which the last minutes are at one a second. */
+const MAX_SAMPLES = 1_000;
+const SAMPLE = {
+  at: "",
+  messages_per_s: 0,
+  bytes_per_s: 0,
+  errors_per_s: 0,
+  updates_per_s: 0,
+  events_per_s: 0,
+  tasks_per_s: 0,
+  cpu_percent: 0,
+  event_loop_p99_ms: 0,
+  rss_bytes: 0,
+};
 const NO_HISTORY: OverviewHistory = { latest: undefined, samples: [], error: undefined, isLive: false };
 const HistoryContext = createContext<OverviewHistory>(NO_HISTORY);
 
@@ -53,13 +85,29 @@ export function OverviewProvider({ children }: { readonly children: ReactNode })
         const latest = overview && readOverview(overview);
         const isNew = latest !== undefined && latest.at !== old.latest?.at;
         if (!isNew) return old.error === error && old.isLive === isLive ? old : { ...old, error, isLive };
-        return { latest, samples: [...old.samples.slice(1 - MAX_SAMPLES), latest], error, isLive };
+        return { latest, samples: [...old.samples.slice(1 - MAX_SAMPLES), sampleOf(latest)], error, isLive };
       });
     };
     setHistory(NO_HISTORY);
+    let isOld = false;
+    ops.overviewHistory().then(
+      ({ samples: past }) => {
+        if (isOld) return;
+        const read = completeAll(SAMPLE, past).map((one) => ({ ...one, at: Date.parse(one.at) || 0 }));
+        setHistory((old) => {
+          const from = old.samples[0]?.at ?? Number.POSITIVE_INFINITY;
+          return { ...old, samples: [...read.filter(({ at }) => at < from), ...old.samples] };
+        });
+      },
+      // The overview says what is wrong; charts then begin now.
+      () => {},
+    );
     const stop = ops.live.subscribe(listen);
     listen();
-    return stop;
+    return () => {
+      isOld = true;
+      stop();
+    };
   }, [ops]);
   return <HistoryContext value={history}>{children}</HistoryContext>;
 }

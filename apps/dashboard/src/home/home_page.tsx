@@ -1,3 +1,4 @@
+import { useApp } from "../data/app.ts";
 import { type Overview, type OverviewHistory, useOverview } from "../data/overview.tsx";
 import { hrefTo, links } from "../router.ts";
 import { useSession } from "../session.tsx";
@@ -5,21 +6,23 @@ import { Failure, Loading } from "../ui/feedback/notices.tsx";
 import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
 import { timeOfDay } from "../ui/format/ago.tsx";
 import { bytesText, countText, durationText, rateText } from "../ui/format/numbers.ts";
+import { AppSummary } from "./app_summary.tsx";
 import { PlaneCards } from "./plane_cards.tsx";
 import { TryIt } from "./try_it.tsx";
 import "./home.css";
 
-/** The Home page: the state of the server, the demo, and the three planes. */
+/** The Home page: the state of the server, its app or the demo, and the three planes. */
 export default function HomePage() {
   const { latest, samples, error, isLive } = useOverview();
+  const app = useApp();
   return (
     <div className="home">
       <div className="home-column">
         <ServerStatus latest={latest} isLive={isLive} />
-        <TryIt />
+        {app.isDemo ? <TryIt /> : <AppSummary app={app} />}
         {latest ? (
           <>
-            <PlaneCards overview={latest} samples={samples} isLive={isLive} />
+            <PlaneCards overview={latest} app={app} samples={samples} isLive={isLive} />
             <ServerFigures overview={latest} />
           </>
         ) : error ? (

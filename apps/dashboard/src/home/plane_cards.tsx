@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import type { App } from "../data/app.ts";
 import type { Overview, OverviewHistory, PlaneHealth } from "../data/overview.tsx";
 import { hrefTo, links, PAGES } from "../router.ts";
 import { Sparkline } from "../ui/charts/sparkline.tsx";
@@ -6,17 +7,19 @@ import { Icon } from "../ui/controls/icons.tsx";
 import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
 import { classNames } from "../ui/format/class_names.ts";
 import { countText, rateText } from "../ui/format/numbers.ts";
+import { FirstRequest } from "./first_request.tsx";
 import { Agents, RecentConversations, RecentDocuments } from "./recent.tsx";
 
 export interface PlaneCardsProps extends Pick<OverviewHistory, "samples" | "isLive"> {
   readonly overview: Overview;
+  readonly app: App;
 }
 
-/** A minute of samples fits into a sparkline. */
+/** A minute of samples, or ten before this page was opened, fits into a sparkline. */
 const SHOWN = 60;
 
 /** The three planes: health, rate and figures. Every number links to what it counts. */
-export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
+export function PlaneCards({ overview, app, samples, isLive }: PlaneCardsProps) {
   const { sync, conversations, blackboard } = overview;
   const recent = samples.slice(-SHOWN);
   return (
@@ -25,12 +28,17 @@ export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
         page="sync"
         name="Sync"
         about="Documents that stay current on every client."
-        list={<RecentDocuments />}
+        list={
+          <>
+            <RecentDocuments />
+            <FirstRequest app={app} plane="sync" />
+          </>
+        }
         health={isLive ? sync : undefined}
         value={rateText(sync.updates_per_s)}
         unit="updates/s"
         trend="Updates per second"
-        values={recent.map((sample) => sample.sync.updates_per_s)}
+        values={recent.map((sample) => sample.updates_per_s)}
       >
         <Figure value={sync.lag} word="lag" href={hrefTo("sync", { sort: "lag" })} alarming />
         <Figure value={sync.topics} word="topic" href={PAGES.sync} />
@@ -41,12 +49,17 @@ export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
         page="conversations"
         name="Conversations"
         about="Chats that continue after a reload, on any device."
-        list={<RecentConversations />}
+        list={
+          <>
+            <RecentConversations />
+            <FirstRequest app={app} plane="conversations" />
+          </>
+        }
         health={isLive ? conversations : undefined}
         value={countText(conversations.running)}
         unit="running"
         trend="Events per second"
-        values={recent.map((sample) => sample.conversations.events_per_s)}
+        values={recent.map((sample) => sample.events_per_s)}
       >
         <Figure value={conversations.readers} word="reader" href={PAGES.conversations} />
         <Figure
@@ -55,19 +68,24 @@ export function PlaneCards({ overview, samples, isLive }: PlaneCardsProps) {
           href={hrefTo("operations", { tab: "sockets", q: "follows:conversation" })}
         />
         <Figure value={conversations.resyncs} word="resync" href={PAGES.conversations} />
-        <Figure value={conversations.failed} word="failed run" href={PAGES.conversations} alarming />
+        <Figure value={conversations.failed} word="failed run" href={links.failedRuns()} alarming />
       </Card>
       <Card
         page="blackboard"
         name="Blackboard"
         about="Agents that work on shared artifacts."
         // An app without agents has no topic of agents.
-        list={blackboard.agents > 0 ? <Agents /> : <p className="recent-none">No agents</p>}
+        list={
+          <>
+            {blackboard.agents > 0 ? <Agents /> : <p className="recent-none">No agents</p>}
+            <FirstRequest app={app} plane="blackboard" />
+          </>
+        }
         health={isLive ? blackboard : undefined}
         value={rateText(blackboard.tasks_per_s)}
         unit="tasks/s"
         trend="Tasks per second"
-        values={recent.map((sample) => sample.blackboard.tasks_per_s)}
+        values={recent.map((sample) => sample.tasks_per_s)}
       >
         <Figure value={blackboard.lag} word="lag" href={links.lag()} alarming />
         <Figure value={blackboard.waiting} word="queued" href={PAGES.blackboard} />
@@ -114,9 +132,22 @@ function Card(props: CardProps) {
       </a>
       <ul className="plane-numbers">{props.children}</ul>
       {props.list}
-      {health && health.message !== "" && <p className="plane-message">{health.message}</p>}
+      {health && health.message !== "" && (
+        <p className="plane-message">
+          {health.message} <a href={causeOf(page, health.message)}>Find the cause</a>
+        </p>
+      )}
     </section>
   );
+}
+
+/** Where what is wrong with a plane can be seen, by the server's words for it. */
+function causeOf(page: CardProps["page"], message: string): string {
+  if (page === "sync") return PAGES.sync;
+  if (page === "conversations") return links.failedRuns();
+  if (/lag too far behind|refused/i.test(message)) return links.lag();
+  if (/dead letter/i.test(message)) return links.deadLetters();
+  return hrefTo("blackboard", { tab: "agents" });
 }
 
 /** These words have no plural. */

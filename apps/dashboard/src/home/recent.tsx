@@ -7,7 +7,7 @@ import { completeAll } from "../data/wire.ts";
 import { links } from "../router.ts";
 import { useSession } from "../session.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
-import { type State, stateOf } from "../ui/feedback/state_badge.tsx";
+import { knownStateOf, type State, stateOf } from "../ui/feedback/state_badge.tsx";
 import { Ago } from "../ui/format/ago.tsx";
 import { shortenMiddle } from "../ui/format/id.tsx";
 import { useThrottled } from "../ui/hooks.ts";
@@ -25,7 +25,8 @@ interface RowData {
   readonly key: string;
   readonly href: string;
   readonly label: string;
-  readonly state: State;
+  /** Undefined: it has no state, so it gets no mark of success either. */
+  readonly state: State | undefined;
   readonly word: string;
   readonly at?: string | undefined;
 }
@@ -44,8 +45,8 @@ function Recent({ label, rows, none }: RecentProps) {
       {rows.map(({ key, href, label: name, state, word, at }) => (
         <li key={key}>
           <a className="recent-row" href={href} title={key}>
-            <span className={state}>
-              <Icon name={state} size={12} />
+            <span className={state ?? "quiet"}>
+              {state ? <Icon name={state} size={12} /> : <span className="recent-dot" />}
             </span>
             <span className="recent-label">{name}</span>
             <span className="recent-word">{word}</span>
@@ -120,12 +121,13 @@ function textIn(data: unknown, ...names: readonly string[]): string | undefined 
 
 function documentRow(topic: string, item: Item): RowData {
   const { key, data } = item;
-  const status = textIn(data, "status") ?? "";
+  // Such as `failed`, or the end of `run.failed`.
+  const status = textIn(data, "status") ?? textIn(data, "kind")?.split(".").at(-1) ?? "";
   return {
     key,
     href: links.document(topic, key),
-    label: textIn(data, "title", "name", "text") ?? key,
-    state: status === "" ? "ok" : stateOf(status),
+    label: textIn(data, "title", "name", "text") ?? shortenMiddle(key, 22),
+    state: knownStateOf(status),
     word: (status === "running" ? textIn(data, "last_step") : undefined) ?? status,
     at: changedAt(item) || undefined,
   };
@@ -144,7 +146,7 @@ export function RecentConversations() {
       key: conv_id,
       href: links.conversation(conv_id),
       label: title || shortenMiddle(conv_id, 18),
-      state: run?.status ? stateOf(run.status) : "ok",
+      state: run?.status ? stateOf(run.status) : undefined,
       word: run?.status ?? "",
       at: updated_at,
     }),

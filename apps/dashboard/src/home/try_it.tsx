@@ -1,6 +1,7 @@
 import { useKhala } from "@khala/client/react";
 import { useMutation } from "@tanstack/react-query";
 import { type FormEvent, Fragment, useId, useState } from "react";
+import { useRecord } from "../conversations/use_record.ts";
 import { links, setParams, useParam } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
@@ -79,7 +80,24 @@ export function TryIt() {
   );
 }
 
-function Progress({ convId, runId }: { readonly convId: string; readonly runId: string | undefined }) {
+interface ProgressProps {
+  readonly convId: string;
+  readonly runId: string | undefined;
+}
+
+/** What became of a message. A link to one that was deleted must not begin its conversation again. */
+function Progress(props: ProgressProps) {
+  const [isLink] = useState(props.runId !== undefined);
+  return isLink ? <LinkedProgress {...props} /> : <Steps {...props} />;
+}
+
+function LinkedProgress(props: ProgressProps) {
+  const { record, isAbsent } = useRecord(props.convId);
+  if (isAbsent) return <p className="quiet">This conversation was deleted. Send another message.</p>;
+  return record ? <Steps {...props} /> : null;
+}
+
+function Steps({ convId, runId }: ProgressProps) {
   const { steps, answer, traceId, letters, publishedNothing } = useDemoSteps(convId, runId);
   return (
     <div className="steps">

@@ -2,6 +2,7 @@ import { useKhala } from "@khala/client/react";
 import { useFetch } from "../data/fetch.ts";
 import { completeAll } from "../data/wire.ts";
 import { links, useParam } from "../router.ts";
+import { DocsLink } from "../ui/feedback/docs_link.tsx";
 import { errorHelp } from "../ui/feedback/error_help.ts";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
@@ -89,8 +90,8 @@ function ErrorPanel({ code, counted, onClose }: ErrorPanelProps) {
       <p className="panel-links">
         <a href={links.closes(`reason:${code}`)}>Sockets closed with this code</a>
       </p>
-      <p className="quiet">
-        docs/protocol/ERRORS.md lists all codes with their HTTP statuses and close codes.
+      <p className="panel-links">
+        <DocsLink page="protocol/ERRORS.md">All codes, with their HTTP statuses and close codes</DocsLink>
       </p>
     </DetailPanel>
   );

@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import { type Overview, useOverview } from "../data/overview.tsx";
+import { type Sample, useOverview } from "../data/overview.tsx";
 import { Chart, type Series } from "../ui/charts/chart.tsx";
 import { Failure, Loading } from "../ui/feedback/notices.tsx";
 import { durationText, rateText } from "../ui/format/numbers.ts";
@@ -7,48 +7,48 @@ import { durationText, rateText } from "../ui/format/numbers.ts";
 interface Plot {
   readonly title: string;
   readonly format: (value: number) => string;
-  readonly lines: readonly (Omit<Series, "values"> & { readonly of: (overview: Overview) => number })[];
+  readonly lines: readonly (Omit<Series, "values"> & { readonly of: (sample: Sample) => number })[];
 }
 
 const PLOTS: readonly Plot[] = [
   {
     title: "Messages to sockets per second",
     format: rateText,
-    lines: [{ label: "messages", of: ({ gateway }) => gateway.messages_per_s }],
+    lines: [{ label: "messages", of: ({ messages_per_s }) => messages_per_s }],
   },
   {
     title: "Work per second",
     format: rateText,
     lines: [
-      { label: "updates", of: ({ sync }) => sync.updates_per_s },
-      { label: "events", colour: "working", of: ({ conversations }) => conversations.events_per_s },
-      { label: "tasks", colour: "ok", of: ({ blackboard }) => blackboard.tasks_per_s },
+      { label: "updates", of: ({ updates_per_s }) => updates_per_s },
+      { label: "events", colour: "working", of: ({ events_per_s }) => events_per_s },
+      { label: "tasks", colour: "ok", of: ({ tasks_per_s }) => tasks_per_s },
     ],
   },
   {
     title: "CPU, % of one core",
     format: (value) => `${rateText(value)} %`,
-    lines: [{ label: "CPU", of: ({ process }) => process.cpu_percent }],
+    lines: [{ label: "CPU", of: ({ cpu_percent }) => cpu_percent }],
   },
   {
     title: "Event loop delay, p99",
     format: durationText,
-    lines: [{ label: "p99", of: ({ process }) => process.event_loop_p99_ms }],
+    lines: [{ label: "p99", of: ({ event_loop_p99_ms }) => event_loop_p99_ms }],
   },
   {
     title: "Memory",
     // In MB, so that the ticks of the axis are round.
     format: (value) => `${rateText(value)} MB`,
-    lines: [{ label: "memory", of: ({ process }) => process.rss_bytes / 2 ** 20 }],
+    lines: [{ label: "memory", of: ({ rss_bytes }) => rss_bytes / 2 ** 20 }],
   },
   {
     title: "Error responses per second",
     format: rateText,
-    lines: [{ label: "errors", colour: "failed", of: ({ gateway }) => gateway.errors_per_s }],
+    lines: [{ label: "errors", colour: "failed", of: ({ errors_per_s }) => errors_per_s }],
   },
 ];
 
-/** The load of the server over the last minutes. */
+/** The load of the server over the last hour. */
 export function Load() {
   const { samples, error } = useOverview();
   const times = useMemo(() => samples.map((sample) => sample.at), [samples]);
@@ -60,7 +60,9 @@ export function Load() {
       {PLOTS.map((plot) => (
         <PlotView key={plot.title} plot={plot} times={times} samples={samples} />
       ))}
-      <p className="quiet load-note">The last five minutes, recorded since this page was opened.</p>
+      <p className="quiet load-note">
+        The last hour of this server, in steps of ten seconds, and in seconds since this page was opened.
+      </p>
     </section>
   );
 }
@@ -68,7 +70,7 @@ export function Load() {
 interface PlotViewProps {
   readonly plot: Plot;
   readonly times: readonly number[];
-  readonly samples: readonly Overview[];
+  readonly samples: readonly Sample[];
 }
 
 function PlotView({ plot, times, samples }: PlotViewProps) {

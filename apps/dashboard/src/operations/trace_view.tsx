@@ -22,10 +22,17 @@ const EVERY_MS = 2_000;
 export function TraceView({ traceId }: { readonly traceId: string }) {
   const { ops } = useKhala();
   const { traceUrl } = useSession().about;
-  const state = useFetch(["trace", traceId], async () => readSpans(await ops.trace(traceId)), EVERY_MS);
+  const state = useFetch(
+    ["trace", traceId],
+    async () => {
+      const trace = await ops.trace(traceId);
+      return { name: trace.name, spans: readSpans(trace) };
+    },
+    EVERY_MS,
+  );
   const [spanId, setSpan] = useParam("span");
-  const spans = state.data ?? [];
-  const lanes = useMemo(() => spanLanes(state.data ?? []), [state.data]);
+  const spans = state.data?.spans ?? [];
+  const lanes = useMemo(() => spanLanes(state.data?.spans ?? []), [state.data]);
   const selected = spans.find(({ span_id }) => span_id === spanId);
   const select = (id: string | undefined) => setSpan(id, { replace: true });
   const began = spans.reduce((least, span) => Math.min(least, span.start), Number.POSITIVE_INFINITY);
@@ -51,7 +58,7 @@ export function TraceView({ traceId }: { readonly traceId: string }) {
           <Icon name="chevron" size={14} />
           Traces
         </a>
-        <strong className="trace-name">{lanes[0]?.label}</strong>
+        <strong className="trace-name">{state.data?.name || lanes[0]?.label}</strong>
         <Id value={traceId} />
         {spans.length > 0 && <span className="quiet">{durationText(ended - began)}</span>}
       </Toolbar>

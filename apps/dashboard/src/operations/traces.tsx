@@ -33,7 +33,14 @@ const COLUMNS: readonly Column<TraceSummary>[] = [
   {
     head: "State",
     width: 80,
-    cell: ({ status }) => <StateBadge state={status === "error" ? "failed" : "ok"} />,
+    cell: ({ status, name }) =>
+      status !== "error" ? (
+        <StateBadge state="ok" />
+      ) : name.endsWith(" retried") ? (
+        <StateBadge state="waiting" word="retried" />
+      ) : (
+        <StateBadge state="failed" />
+      ),
   },
   numbers("Spans", 60, ({ spans }) => spans),
   { head: "Duration", width: 80, align: "end", cell: ({ duration_ms }) => durationText(duration_ms) },

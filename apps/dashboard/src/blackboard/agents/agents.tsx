@@ -4,9 +4,10 @@ import { useMemo, useState } from "react";
 import type { FetchState } from "../../data/fetch.ts";
 import { links, useParam } from "../../router.ts";
 import { Button, type ButtonProps } from "../../ui/controls/button.tsx";
-import { Dialog } from "../../ui/controls/dialog.tsx";
+import { Confirm } from "../../ui/controls/confirm.tsx";
 import { Fetched } from "../../ui/feedback/fetched.tsx";
 import { Empty, Failure } from "../../ui/feedback/notices.tsx";
+import { useToast } from "../../ui/feedback/toast.tsx";
 import { countText, plural } from "../../ui/format/numbers.ts";
 import { useNarrow } from "../../ui/hooks.ts";
 import { type Column, numbers } from "../../ui/table/columns.ts";
@@ -26,14 +27,18 @@ const DONE: Readonly<Record<Action, (name: string) => string>> = {
 /** The agents: their states and counts, and the buttons to pause, resume or cancel. */
 export function Agents({ agents }: { readonly agents: FetchState<readonly Agent[]> }) {
   const { board } = useKhala();
+  const toast = useToast();
   const [selected, select] = useParam("agent");
   const [cancelling, setCancelling] = useState<string>();
   const change = useMutation({
     mutationFn: ({ name, action }: { readonly name: string; readonly action: Action }) =>
       ({ pause: board.pause, resume: board.resume, cancel: board.cancelAgent })[action](name),
-    onSuccess: agents.refetch,
+    onSuccess(_, { name, action }) {
+      agents.refetch();
+      toast(DONE[action](name));
+    },
   });
-  const { mutate, isPending, isSuccess, error, variables } = change;
+  const { mutate, isPending, error, variables } = change;
   const busyName = isPending ? variables.name : undefined;
   const isNarrow = useNarrow();
   const columns = useMemo(
@@ -48,9 +53,6 @@ export function Agents({ agents }: { readonly agents: FetchState<readonly Agent[
       {(data) => (
         <>
           {error && <Failure error={error} inline />}
-          <p role="status" className={isSuccess ? "note" : "visually-hidden"}>
-            {isSuccess && DONE[variables.action](variables.name)}
-          </p>
           <Table
             label="Agents"
             columns={columns}
@@ -158,20 +160,14 @@ function CancelDialog({ agent: { name, waiting, running }, onClose, onConfirm }:
   const queued = `${plural(waiting, "queued task")} will move to the dead-letter queue.`;
   const cancelled = `${plural(running, "running task")} will be cancelled.`;
   return (
-    <Dialog
-      onClose={onClose}
+    <Confirm
       title={`Cancel tasks of ${name}?`}
-      about={`${queued} ${running === 0 ? "No tasks are running." : cancelled}`}
-      actions={
-        <>
-          <Button onClick={onClose}>Keep tasks</Button>
-          <Button kind="danger" icon="stop" onClick={onConfirm}>
-            Cancel tasks
-          </Button>
-        </>
-      }
-    >
-      <p className="quiet">New tasks run as usual. Dead letters can be replayed.</p>
-    </Dialog>
+      about={`${queued} ${running === 0 ? "No tasks are running." : cancelled} New tasks run as usual. Dead letters can be replayed.`}
+      action="Cancel tasks"
+      icon="stop"
+      cancel="Keep tasks"
+      onConfirm={onConfirm}
+      onClose={onClose}
+    />
   );
 }

@@ -5,10 +5,12 @@ import { useFrozen } from "../../data/pause.tsx";
 import { links, setParams, useParam } from "../../router.ts";
 import { Timeline } from "../../ui/charts/timeline.tsx";
 import { Button } from "../../ui/controls/button.tsx";
+import { Confirm } from "../../ui/controls/confirm.tsx";
 import { SearchInput, Toolbar } from "../../ui/controls/toolbar.tsx";
 import { Fetched } from "../../ui/feedback/fetched.tsx";
 import { Empty, Failure } from "../../ui/feedback/notices.tsx";
 import { StateBadge, stateOf } from "../../ui/feedback/state_badge.tsx";
+import { useToast } from "../../ui/feedback/toast.tsx";
 import { Ago } from "../../ui/format/ago.tsx";
 import { countText, plural } from "../../ui/format/numbers.ts";
 import { TextLink } from "../../ui/panel/detail_panel.tsx";
@@ -162,6 +164,7 @@ interface CorrelationBarProps {
 function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
   const { board, correlation } = useBoard(id);
   const state = useFrozen(correlation.data);
+  const toast = useToast();
   const status = state?.status ?? "";
   const change = useMutation({
     mutationFn: async (action: "pause" | "cancel" | "resume") => {
@@ -176,8 +179,12 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
       const { replayed = 0 } = await board.resumeCorrelation(id);
       return status === "paused" ? "Resumed." : `${plural(replayed, "dead letter")} replayed.`;
     },
-    onSuccess: onChanged,
+    onSuccess(text) {
+      onChanged();
+      toast(text);
+    },
   });
+  const [isCancelling, setCancelling] = useState(false);
   const isOpen = status === "running" || status === "waiting";
   const busy = change.isPending;
   return (
@@ -202,7 +209,7 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
                 icon="stop"
                 busy={busy}
                 title="Running tasks are cancelled. Open tasks move to the dead-letter queue."
-                onClick={() => change.mutate("cancel")}
+                onClick={() => setCancelling(true)}
               >
                 Cancel
               </Button>
@@ -234,9 +241,21 @@ function CorrelationBar({ id, traceId, onChanged }: CorrelationBarProps) {
             </span>
           </>
         )}
-        <span role="status">{change.data}</span>
       </Toolbar>
       {change.error && <Failure error={change.error} inline />}
+      <Confirm
+        open={isCancelling}
+        title="Cancel this correlation?"
+        about="Running tasks are cancelled. Open tasks move to the dead-letter queue, and can be replayed from there."
+        action="Cancel correlation"
+        icon="stop"
+        cancel="Keep it"
+        onConfirm={() => {
+          setCancelling(false);
+          change.mutate("cancel");
+        }}
+        onClose={() => setCancelling(false)}
+      />
     </>
   );
 }

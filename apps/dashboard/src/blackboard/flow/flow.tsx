@@ -6,7 +6,6 @@ import { Button } from "../../ui/controls/button.tsx";
 import { Toolbar } from "../../ui/controls/toolbar.tsx";
 import { Fetched } from "../../ui/feedback/fetched.tsx";
 import { Empty, Failure } from "../../ui/feedback/notices.tsx";
-import { plural } from "../../ui/format/numbers.ts";
 import { useNarrow } from "../../ui/hooks.ts";
 import type { Agent, Artifact } from "../board_types.ts";
 import type { BoardState } from "../use_board.ts";
@@ -70,10 +69,10 @@ function FlowOf({ agents, artifacts }: FlowOfProps) {
           </span>
         }
       >
-        {artifacts.length === 0 ? (
+        {artifacts.length === 0 && agents.every(({ done }) => done === 0) ? (
           <FirstArtifact />
         ) : (
-          <span className="quiet">Counts cover the last {plural(artifacts.length, "artifact")}.</span>
+          <span className="quiet">Tasks done, across all servers since installation.</span>
         )}
       </Toolbar>
       {view === "table" ? (

@@ -15,26 +15,31 @@ const agent = (name: string, ...consumes: string[]): Agent => ({
 
 const made = (type: string, produced_by: string) => ({ type, produced_by });
 
-test("edges come from what agents consume and from who published the recent artifacts", () => {
+test("edges come from what agents consume, with the server's totals, and from who publishes what", () => {
   const { edges } = flowGraph(
-    [agent("writer", "Topic"), agent("reviewer", "Draft")],
+    [{ ...agent("writer", "Topic"), done: 700 }, agent("reviewer", "Draft")],
     [made("Topic", "user:ada"), made("Topic", "user:bob"), made("Draft", "agent:writer")],
   );
-  expect(edges.map(({ from, to, count }) => [from, to, count])).toEqual(
+  expect(edges.map(({ from, to, done }) => [from, to, done])).toEqual(
     expect.arrayContaining([
-      ["publisher", "type:Topic", 2],
-      ["type:Topic", "agent:writer", 2],
-      ["agent:writer", "type:Draft", 1],
-      ["type:Draft", "agent:reviewer", 1],
+      ["publisher", "type:Topic", undefined],
+      ["type:Topic", "agent:writer", 700],
+      ["agent:writer", "type:Draft", undefined],
+      ["type:Draft", "agent:reviewer", 0],
     ]),
   );
   expect(edges).toHaveLength(4);
 });
 
+test("the total of an agent of several types is not said of one of them", () => {
+  const { edges } = flowGraph([{ ...agent("publisher", "Draft", "Review"), done: 9 }], []);
+  expect(edges.map(({ done }) => done)).toEqual([undefined, undefined]);
+});
+
 test("a type that an agent consumes is shown before anybody has published it", () => {
   const { nodes } = flowGraph([agent("writer", "Topic")], []);
   expect(nodes).toEqual([
-    { kind: "type", id: "type:Topic", name: "Topic", count: 0 },
+    { kind: "type", id: "type:Topic", name: "Topic" },
     { kind: "agent", id: "agent:writer", name: "writer", agent: agent("writer", "Topic") },
   ]);
 });

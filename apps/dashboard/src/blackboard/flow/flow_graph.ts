@@ -18,8 +18,6 @@ export interface TypeNode {
   readonly kind: "type";
   readonly id: string;
   readonly name: string;
-  /** Recent artifacts of the type. */
-  readonly count: number;
 }
 
 /** All users and programs that publish. */
@@ -27,7 +25,6 @@ export interface PublisherNode {
   readonly kind: "publisher";
   readonly id: string;
   readonly name: "";
-  readonly count: number;
 }
 
 export type FlowNode = AgentNode | TypeNode | PublisherNode;
@@ -37,8 +34,8 @@ export interface FlowEdge {
   readonly from: string;
   readonly to: string;
   readonly kind: "consumes" | "produces";
-  /** Recent artifacts that went this way. */
-  readonly count: number;
+  /** Tasks that the agent has done, of all servers since installation; undefined where the server counts none. */
+  readonly done: number | undefined;
 }
 
 export interface FlowGraph {
@@ -50,47 +47,44 @@ const PUBLISHER = "publisher";
 const AGENT = "agent:";
 
 /**
- * Who produces what for whom, from what agents consume and who published the recent artifacts. Sorted by name, so that the
- * same board always has the same layout.
+ * Who produces what for whom: what agents consume, with what they have done, and who published the recent artifacts. These
+ * say only who publishes what, since they are a part. Sorted by name, so that the same board always has the same layout.
  */
 export function flowGraph(agents: readonly Agent[], artifacts: readonly FlowArtifact[]): FlowGraph {
-  const counts = new Map<string, number>();
-  const produced = new Map<string, { from: string; type: string; count: number }>();
-  let published = 0;
+  const produced = new Map<string, { readonly from: string; readonly type: string }>();
   for (const { type, produced_by } of artifacts) {
-    counts.set(type, (counts.get(type) ?? 0) + 1);
     const from = produced_by.startsWith(AGENT) ? produced_by : PUBLISHER;
-    if (from === PUBLISHER) published++;
-    const key = `${from}>${type}`;
-    const known = produced.get(key);
-    if (known) known.count++;
-    else produced.set(key, { from, type, count: 1 });
+    produced.set(`${from}>${type}`, { from, type });
   }
+  const publishes = [...produced.values()];
 
   const known = new Map(agents.map((agent) => [agent.name, agent]));
   const names = new Set(known.keys());
-  for (const { from } of produced.values()) if (from !== PUBLISHER) names.add(from.slice(AGENT.length));
-  const types = new Set([...counts.keys(), ...agents.flatMap(({ consumes }) => consumes)]);
+  for (const { from } of publishes) if (from !== PUBLISHER) names.add(from.slice(AGENT.length));
+  const types = new Set([
+    ...publishes.map(({ type }) => type),
+    ...agents.flatMap(({ consumes }) => consumes),
+  ]);
 
   const nodes: FlowNode[] = [
-    ...[...types].sort().map((name): TypeNode => {
-      return { kind: "type", id: typeId(name), name, count: counts.get(name) ?? 0 };
-    }),
+    ...[...types].sort().map((name): TypeNode => ({ kind: "type", id: typeId(name), name })),
     ...[...names].sort().map((name): AgentNode => {
       const agent = known.get(name);
       return { kind: "agent", id: AGENT + name, name, ...(agent && { agent }) };
     }),
   ];
-  if (published > 0) nodes.unshift({ kind: "publisher", id: PUBLISHER, name: "", count: published });
+  if (publishes.some(({ from }) => from === PUBLISHER))
+    nodes.unshift({ kind: "publisher", id: PUBLISHER, name: "" });
 
-  const consuming = agents.flatMap(({ name, consumes }) =>
+  const consuming = agents.flatMap(({ name, consumes, done }) =>
     consumes.map((type): FlowEdge => {
-      const count = counts.get(type) ?? 0;
-      return { id: `${type}>${name}`, from: typeId(type), to: AGENT + name, kind: "consumes", count };
+      // The total is that of the agent: of several types it cannot be told apart.
+      const ofType = consumes.length === 1 ? done : undefined;
+      return { id: `${type}>${name}`, from: typeId(type), to: AGENT + name, kind: "consumes", done: ofType };
     }),
   );
-  const producing = [...produced].map(([id, { from, type, count }]): FlowEdge => {
-    return { id, from, to: typeId(type), kind: "produces", count };
+  const producing = [...produced].map(([id, { from, type }]): FlowEdge => {
+    return { id, from, to: typeId(type), kind: "produces", done: undefined };
   });
   return { nodes, edges: [...consuming, ...producing].sort((a, b) => (a.id < b.id ? -1 : 1)) };
 }

@@ -1,6 +1,6 @@
 import { Handle, type Node, type NodeProps, Position } from "@xyflow/react";
 import { Icon } from "../../ui/controls/icons.tsx";
-import { countText, plural } from "../../ui/format/numbers.ts";
+import { countText } from "../../ui/format/numbers.ts";
 import { AgentState, agentState } from "../agents/agent_state.tsx";
 import type { AgentNode, PublisherNode, TypeNode } from "./flow_graph.ts";
 
@@ -28,6 +28,7 @@ function AgentView({ data: { node } }: NodeProps<AgentFlowNode>) {
         <>
           <AgentState state={agent.state} />
           <span className="flow-figures">
+            <span>{countText(agent.done)} done</span>
             <span>{countText(agent.waiting)} queued</span>
             {agent.dead > 0 ? (
               <span className="failed">{countText(agent.dead)} dead</span>
@@ -48,7 +49,6 @@ function TypeView({ data: { node } }: NodeProps<TypeFlowNode>) {
     <div className="flow-node flow-type">
       <Ends />
       <strong>{node.name}</strong>
-      <span className="quiet">{plural(node.count, "artifact")}</span>
     </div>
   );
 }

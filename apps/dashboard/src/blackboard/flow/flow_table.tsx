@@ -27,7 +27,12 @@ const COLUMNS: readonly Column<FlowRow>[] = [
     wideOnly: true,
     cell: ({ source, target }) => <StateOf node={source?.kind === "agent" ? source : target} />,
   },
-  { head: "Recent", align: "end", width: 80, cell: ({ count }) => countText(count) },
+  {
+    head: "Done",
+    align: "end",
+    width: 80,
+    cell: ({ done }) => (done === undefined ? <span className="quiet">–</span> : countText(done)),
+  },
 ];
 
 interface FlowTableProps {

@@ -2,7 +2,7 @@ import "@xyflow/react/dist/style.css";
 import dagre from "@dagrejs/dagre";
 import { Controls, type Edge, MarkerType, ReactFlow, type ReactFlowInstance } from "@xyflow/react";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { countText, plural } from "../../ui/format/numbers.ts";
+import { countText } from "../../ui/format/numbers.ts";
 import { useWidth } from "../../ui/hooks.ts";
 import { type FlowEdge, type FlowGraph, type FlowNode, flowShape } from "./flow_graph.ts";
 import { type BoardFlowNode, flowNodeTypes } from "./flow_nodes.tsx";
@@ -96,8 +96,8 @@ interface Place {
 
 /** The size of each kind of node: the layout and the styles must agree. */
 const NODE_SIZES = {
-  agent: { width: 160, height: 74 },
-  type: { width: 104, height: 44 },
+  agent: { width: 190, height: 74 },
+  type: { width: 104, height: 34 },
   publisher: { width: 112, height: 44 },
 } as const;
 
@@ -127,22 +127,22 @@ function flowNode(node: FlowNode, place: Place | undefined, selected: boolean): 
 }
 
 function describe(node: FlowNode): string {
-  if (node.kind !== "agent") return `${node.name || "Publishers"}, ${plural(node.count, "artifact")}`;
+  if (node.kind !== "agent") return node.name || "Publishers";
   if (!node.agent) return `${node.name}, not an agent of this app`;
-  const { state, waiting, running, dead } = node.agent;
-  return `${node.name}, ${state}, ${countText(waiting)} queued, ${countText(running)} running, ${countText(dead)} dead`;
+  const { state, done, waiting, running, dead } = node.agent;
+  return `${node.name}, ${state}, ${countText(done)} done, ${countText(waiting)} queued, ${countText(running)} running, ${countText(dead)} dead`;
 }
 
-/** The more artifacts an edge carries, the broader it is. */
-function flowEdge({ id, from, to, kind, count }: FlowEdge, graph: FlowGraph): Edge {
+/** The more tasks an edge has led to, the broader it is. */
+function flowEdge({ id, from, to, kind, done = 0 }: FlowEdge, graph: FlowGraph): Edge {
   const target = nodeOf(graph, to);
   const busy = kind === "consumes" && target?.kind === "agent" && (target.agent?.running ?? 0) > 0;
   return {
     id,
     source: from,
     target: to,
-    ...(count > 0 && { label: countText(count) }),
-    className: count > 0 ? `flow-edge flow-edge-${kind}` : "flow-edge flow-edge-unused",
+    ...(done > 0 && { label: countText(done) }),
+    className: `flow-edge flow-edge-${kind}`,
     animated: busy,
     focusable: false,
     // In pixels of the graph: by default the arrow grows with the breadth of its edge.
@@ -153,6 +153,6 @@ function flowEdge({ id, from, to, kind, count }: FlowEdge, graph: FlowGraph): Ed
       height: 22,
       color: "var(--control-line)",
     },
-    style: { strokeWidth: 1 + Math.min(2, Math.log10(1 + count)) },
+    style: { strokeWidth: 1 + Math.min(2, Math.log10(1 + done)) },
   };
 }

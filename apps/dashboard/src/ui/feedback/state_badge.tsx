@@ -20,14 +20,20 @@ export function StateBadge({ state, word = state }: StateBadgeProps) {
 }
 
 const WORDS: Readonly<Record<State, string>> = {
-  ok: "ok done live completed finished published in_sync idle",
+  ok: "ok done live completed finished succeeded published approved in_sync idle",
   working: "running working replaying connecting half_open busy",
   waiting: "queued waiting paused degraded stopped cancelled",
-  failed: "open failed error dead unavailable differs",
+  failed: "open failed error dead unavailable differs lost refused rejected crashed",
 };
 const STATES = new Map(
   (Object.keys(WORDS) as State[]).flatMap((state) => WORDS[state].split(" ").map((word) => [word, state])),
 );
+
+/** The state that a status of an app stands for; undefined for an unknown one. An open issue is no open circuit breaker. */
+export function knownStateOf(status: string | undefined): State | undefined {
+  const word = (status ?? "").toLowerCase();
+  return word === "open" ? undefined : STATES.get(word);
+}
 
 /** The state that a status of the server stands for; "waiting" for an unknown one. */
 export function stateOf(status: string | undefined): State {
