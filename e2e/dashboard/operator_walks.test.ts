@@ -1,10 +1,10 @@
 import { agent, FatalError } from "@khala/server";
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, startDashboard } from "@khala/testing/browser/dashboard";
-import { live } from "@khala/testing/browser/demo";
-import { RawClient } from "@khala/testing/clients/clients";
-import { until } from "@khala/testing/kit/until";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
+import { live } from "@khala/test-support/browser/demo";
+import { RawClient } from "@khala/test-support/clients/clients";
+import { until } from "@khala/test-support/kit/until";
 import type { Locator } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 

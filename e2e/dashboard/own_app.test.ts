@@ -2,11 +2,11 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { agent, defineApp, defineModel, defineStream } from "@khala/server";
 import { scripted } from "@khala/server/engines";
-import { seriousFindings } from "@khala/testing/browser/axe";
-import { chromiumHere, startChromium, type TestBrowser } from "@khala/testing/browser/chromium";
-import { type DashboardServer, startDashboard } from "@khala/testing/browser/dashboard";
-import { live } from "@khala/testing/browser/demo";
-import { eventually } from "@khala/testing/kit/eventually";
+import { seriousFindings } from "@khala/test-support/browser/axe";
+import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
+import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
+import { live } from "@khala/test-support/browser/demo";
+import { eventually } from "@khala/test-support/kit/eventually";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 

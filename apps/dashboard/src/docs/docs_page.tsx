@@ -10,12 +10,13 @@ import "./docs.css";
 const ROOT = "../../../../docs/";
 /** The documentation of this version, each page in a file of its own that is loaded when it is opened. */
 const FILES = import.meta.glob<string>(
-  ["../../../../docs/*.md", "../../../../docs/{protocol,runbooks}/*.md", "!../../../../docs/index.md"],
+  ["../../../../docs/*.md", "../../../../docs/{guides,protocol,runbooks}/*.md", "!../../../../docs/index.md"],
   { query: "?raw", import: "default" },
 );
 const PAGES = Object.keys(FILES).map((path) => path.slice(ROOT.length));
 const GROUPS = [
-  { name: "Guides", pages: PAGES.filter((page) => !page.includes("/")) },
+  { name: "Documentation", pages: PAGES.filter((page) => !page.includes("/")) },
+  { name: "Guides", pages: PAGES.filter((page) => page.startsWith("guides/")) },
   { name: "Protocol", pages: PAGES.filter((page) => page.startsWith("protocol/")) },
   { name: "Runbooks", pages: PAGES.filter((page) => page.startsWith("runbooks/")) },
 ];

@@ -1,5 +1,5 @@
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { expect, test } from "vitest";
 import { type HistoryOptions, openHistory } from "./history.ts";
 
