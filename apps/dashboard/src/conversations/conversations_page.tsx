@@ -12,9 +12,10 @@ import { Id } from "../ui/format/id.tsx";
 import { Chat } from "./chat.tsx";
 import { ConversationList, NoConversations, useConversationList } from "./conversation_list.tsx";
 import { DeviceLink } from "./device_link.tsx";
-import { ReplayView } from "./replay.tsx";
+import { ReplayView } from "./replay/replay.tsx";
 import { newConversationId } from "./use_record.ts";
 import "./conversations.css";
+import "./parts.css";
 
 /** The Conversations page: the list, and the selected one, live or replayed. */
 export default function ConversationsPage() {

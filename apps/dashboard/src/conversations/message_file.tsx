@@ -5,7 +5,7 @@ import { Button } from "../ui/controls/button.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
 import { Failure } from "../ui/feedback/notices.tsx";
 import { bytesText } from "../ui/format/numbers.ts";
-import { OutLink } from "./markdown.tsx";
+import { OutLink } from "../ui/markdown/markdown.tsx";
 import type { Part } from "./types.ts";
 
 type FilePart = NonNullable<Part["file"]>;

@@ -2,7 +2,7 @@ import { memo, type ReactNode } from "react";
 import { Icon } from "../ui/controls/icons.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { Json } from "../ui/json/json.tsx";
-import { MAX_MARKDOWN, Markdown, OutLink } from "./markdown.tsx";
+import { MAX_MARKDOWN, Markdown, OutLink } from "../ui/markdown/markdown.tsx";
 import { MessageFile } from "./message_file.tsx";
 import type { Part } from "./types.ts";
 

@@ -1,9 +1,9 @@
 import { useMemo } from "react";
-import { LinkResolver, Markdown } from "../conversations/markdown.tsx";
 import { useFetch } from "../data/fetch.ts";
 import { links, useParam } from "../router.ts";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
+import { LinkResolver, Markdown } from "../ui/markdown/markdown.tsx";
 import { resolveLink, titleOf } from "./docs_links.ts";
 import "./docs.css";
 

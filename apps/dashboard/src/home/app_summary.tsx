@@ -2,6 +2,7 @@ import type { App } from "../data/app.ts";
 import { links, PAGES } from "../router.ts";
 import { DocsLink } from "../ui/feedback/docs_link.tsx";
 import { plural } from "../ui/format/numbers.ts";
+import "./app_summary.css";
 
 const SHOWN = 6;
 

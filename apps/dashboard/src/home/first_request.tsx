@@ -4,6 +4,7 @@ import { toErrorInfo } from "../data/fetch.ts";
 import { useSession } from "../session.tsx";
 import { Button } from "../ui/controls/button.tsx";
 import { useToast } from "../ui/feedback/toast.tsx";
+import "./app_summary.css";
 
 const ACTION: Readonly<Record<string, (name: string) => string>> = {
   sync: (name) => `Append ${name}`,

@@ -1,7 +1,7 @@
 import { lexer, type MarkedToken, type Token } from "marked";
 import { createContext, createElement, memo, type ReactNode, use, useMemo } from "react";
-import { Button } from "../ui/controls/button.tsx";
-import { useCopy } from "../ui/hooks.ts";
+import { Button } from "../controls/button.tsx";
+import { useCopy } from "../hooks.ts";
 import "./markdown.css";
 
 /** Longer texts are shown as they are: they are parsed again with every token. */

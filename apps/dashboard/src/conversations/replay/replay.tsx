@@ -1,17 +1,17 @@
 import { EMPTY, reduce, type Transcript } from "@khala/client";
 import { useKhala } from "@khala/client/react";
 import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { useFetch } from "../data/fetch.ts";
-import { Button } from "../ui/controls/button.tsx";
-import { Select } from "../ui/controls/select.tsx";
-import { Fetched } from "../ui/feedback/fetched.tsx";
-import { Empty } from "../ui/feedback/notices.tsx";
-import { countText } from "../ui/format/numbers.ts";
-import { RunStatus } from "./chat.tsx";
-import { ConversationId } from "./message_file.tsx";
-import { Messages } from "./messages.tsx";
+import { useFetch } from "../../data/fetch.ts";
+import { Button } from "../../ui/controls/button.tsx";
+import { Select } from "../../ui/controls/select.tsx";
+import { Fetched } from "../../ui/feedback/fetched.tsx";
+import { Empty } from "../../ui/feedback/notices.tsx";
+import { countText } from "../../ui/format/numbers.ts";
+import { RunStatus } from "../chat.tsx";
+import { ConversationId } from "../message_file.tsx";
+import { Messages } from "../messages.tsx";
+import type { LogEvent } from "../types.ts";
 import { Replay } from "./replay_steps.ts";
-import type { LogEvent } from "./types.ts";
 
 const PAGE = 1_000;
 const MAX_EVENTS = 20_000;
