@@ -82,7 +82,7 @@ describe.skipIf(!chromiumHere())("the Sync page", () => {
   test("finds a document by a part of its key, and keeps the search in the address", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
-    await page.getByRole("searchbox", { name: "Search by key" }).fill("099999");
+    await page.getByRole("searchbox", { name: "Search documents" }).fill("099999");
     await page.getByText("run:many-099999").waitFor();
     expect(new URL(page.url()).searchParams.get("q")).toBe("099999");
     await page.reload();
