@@ -32,7 +32,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
   let browser: TestBrowser;
   let server: DashboardServer;
   beforeAll(async () => {
-    [browser, server] = await Promise.all([startChromium(), startDashboard({ agents })]);
+    [browser, server] = await Promise.all([startChromium(), startDashboard({ agents, demo: true })]);
   });
   afterAll(async () => {
     await browser?.[Symbol.asyncDispose]();
@@ -339,6 +339,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     await publish("the invisible newt", "parked");
     const page = await context.open(server.url);
     await page.getByText("No conversations").waitFor();
+    await server.post("/chat", { conv_id: "parked", message: "Draw it" });
     await page.goto(`${server.url}/?conv=parked&run=parked`);
     await page.getByText("The task of illustrator is a dead letter").waitFor();
     await page.getByText("Nobody can draw the invisible newt.").waitFor();

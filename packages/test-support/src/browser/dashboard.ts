@@ -38,11 +38,13 @@ export interface DashboardOptions {
   readonly agents?: NonNullable<AppDefinition["agents"]>;
   readonly engine?: NonNullable<AppDefinition["engine"]>;
   readonly settings?: Readonly<Record<string, string>>;
+  /** Home tells the story of the demo. */
+  readonly demo?: boolean;
 }
 
 /** Starts a development server with the dashboard built from the current sources. */
 export async function startDashboard(options: DashboardOptions = {}): Promise<DashboardServer> {
-  const { agents = [], engine = scripted({ tokenMs: 15 }), settings = {} } = options;
+  const { agents = [], engine = scripted({ tokenMs: 15 }), settings = {}, demo = false } = options;
   const page = await builtPage();
   const database = await testDatabase();
   const config = readConfig({
@@ -56,7 +58,7 @@ export async function startDashboard(options: DashboardOptions = {}): Promise<Da
   });
   const models = [runSummaries, workerSummaries, notifications];
   const { app = { models, agents, engine } } = options;
-  const khala = await createKhala(app, { config, dev: true, dashboard: page.folder });
+  const khala = await createKhala(app, { config, dev: true, demo, dashboard: page.folder });
   const { url } = khala;
   const token = async () => {
     const { scopes } = (await (await fetch(`${url}/ops/v1/about`)).json()) as { scopes: string[] };
