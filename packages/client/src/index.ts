@@ -8,7 +8,12 @@ export { type ClientOptions, type ConnectionView, createClient, type KhalaClient
 export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";
 export type { TokenSource } from "./connection/tokens.ts";
 export { type Branches, branchesOf } from "./conversation/branches.ts";
-export type { Conversation, Conversations, PageOptions } from "./conversation/conversations.ts";
+export type {
+  Conversation,
+  ConversationFilter,
+  Conversations,
+  PageOptions,
+} from "./conversation/conversations.ts";
 export type { ConversationHealth, ConversationView } from "./conversation/live_conversation.ts";
 export type { OutgoingMessage, RegenerateOptions, SendOptions } from "./conversation/outbox.ts";
 export { EMPTY, type RunOutcome, reduce, type Transcript } from "./conversation/transcript.ts";

@@ -12,13 +12,16 @@ import { StateBadge, stateOf } from "../ui/feedback/state_badge.tsx";
 import { Ago } from "../ui/format/ago.tsx";
 import { classNames } from "../ui/format/class_names.ts";
 import { shortenMiddle } from "../ui/format/id.tsx";
+import { useDebounced } from "../ui/hooks.ts";
 import { RUN_STATUS } from "./types.ts";
 
 const EVERY_MS = 3_000;
 const PAGE = 50;
 const MAX_LISTED = 1_000;
 const FAILED = 200;
-const STATUSES = ["any", "running", "queued", "failed", "stopped", "finished"].map((value) => ({
+const DEBOUNCE_MS = 200;
+const MAX_SEARCH = 200;
+const STATUSES = ["any", "running", "failed", "stopped", "finished"].map((value) => ({
   value,
   label: value === "any" ? "Any status" : (RUN_STATUS[value] ?? value),
 }));
@@ -54,8 +57,11 @@ interface ListedConversation {
 export function useConversationList(owner: Owner) {
   const khala = useKhala();
   const [limit, setLimit] = useState(PAGE);
+  const [text = ""] = useParam("q");
+  const [status] = useParam("status");
+  const q = useDebounced(text.trim().slice(0, MAX_SEARCH), DEBOUNCE_MS);
   const state = useFetch(
-    ["conversations", owner, limit],
+    ["conversations", owner, limit, q, status],
     async (): Promise<{ rows: readonly ListedConversation[]; hasMore: boolean }> => {
       if (owner === "org") {
         const [{ conversations, next }, { runs = [] }] = await Promise.all([
@@ -71,7 +77,11 @@ export function useConversationList(owner: Owner) {
         });
         return { rows, hasMore: next !== undefined };
       }
-      const { conversations, next } = await khala.conversations.list({ limit });
+      const { conversations, next } = await khala.conversations.list({
+        limit,
+        ...(q !== "" && { q }),
+        ...(status !== undefined && { status }),
+      });
       const rows = completeAll(OWN, conversations).map(({ run, ...row }) => ({
         ...row,
         run: run.status,
@@ -84,6 +94,7 @@ export function useConversationList(owner: Owner) {
   return {
     ...state,
     data: state.data?.rows,
+    isFiltered: q !== "" || status !== undefined,
     hasMore: state.data?.hasMore === true && limit < MAX_LISTED,
     loadMore: () => setLimit((now) => Math.min(MAX_LISTED, now + 4 * PAGE)),
   };
@@ -126,13 +137,16 @@ export function ConversationList({ list, owner, onOwner, selected, onNew }: Conv
       <div className="conversation-list-body">
         <Fetched state={list}>
           {(all) => {
-            const rows = all.filter((row) => isWanted(row, text, status));
-            if (all.length === 0) return <NoConversations owner={owner} />;
+            // The server searches what one has said; of the org it lists no content, so there is only what is shown.
+            const rows = owner === "org" ? all.filter((row) => isWanted(row, text, status)) : all;
+            if (all.length === 0 && !list.isFiltered) return <NoConversations owner={owner} />;
             return (
               <>
                 {rows.length === 0 && (
                   <p className="conversation-list-none">
-                    {list.hasMore ? `None of the newest ${all.length} matches.` : "No conversation matches."}
+                    {list.hasMore && owner === "org"
+                      ? `None of the newest ${all.length} matches.`
+                      : "No conversation matches."}
                   </p>
                 )}
                 <ul>

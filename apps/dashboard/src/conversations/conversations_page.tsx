@@ -23,7 +23,7 @@ export default function ConversationsPage() {
   const [whose] = useParam("whose");
   const owner = whose === "org" ? "org" : "own";
   const list = useConversationList(owner);
-  const isEmpty = list.data?.length === 0;
+  const isEmpty = list.data?.length === 0 && !list.isFiltered;
   const start = () => setParams({ conv: newConversationId(), replay: "" });
   const title = list.data?.find(({ conv_id }) => conv_id === convId)?.title ?? "";
   return (
@@ -100,7 +100,7 @@ function Header({ convId, title, health, isReplay, onDeleted }: HeaderProps) {
         <Icon name="chevron" />
       </a>
       <div className="conversation-name">
-        <h2>{title === "" ? "New conversation" : title}</h2>
+        <h2>{title === "" ? "Conversation" : title}</h2>
         <Id value={convId} length={20} />
       </div>
       {health}

@@ -54,12 +54,19 @@ export interface PageOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface ConversationFilter extends PageOptions {
+  /** Words that one message has. */
+  readonly q?: string;
+  /** Statuses of the newest run, separated by commas. */
+  readonly status?: string;
+}
+
 /** The conversations of a client. It is a source itself, for other tabs. */
 export interface Conversations extends ConversationSource {
   /** The same object for an id while it is in use. */
   get(convId: string): Conversation;
   /** The user's conversations, newest first. */
-  list(options?: PageOptions): Promise<ConversationListJson>;
+  list(options?: ConversationFilter): Promise<ConversationListJson>;
   /** One conversation as it is now, without following it: unlike an open one, it is not created by being looked at. */
   read(convId: string, options?: { readonly signal?: AbortSignal }): Promise<ConversationStateJson>;
   /** The conversation's events, oldest first. */
@@ -171,9 +178,9 @@ export function openConversations(
   return {
     get,
     follow: (convId, sink, signal) => open(convId, get(convId)).relay(sink, signal),
-    async list({ limit, after, signal } = {}) {
+    async list({ limit, after, q, status, signal } = {}) {
       const answer = await http.request("GET", "/chat", {
-        query: { limit, after },
+        query: { limit, after, q, status },
         ...(signal && { signal }),
       });
       return answer.body as ConversationListJson;
