@@ -26,6 +26,7 @@ import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
 import { runtimeRoutes } from "./http/routes/events.ts";
 import { fileRoutes } from "./http/routes/files.ts";
 import { homeRoute, socketHintRoute } from "./http/routes/home.ts";
+import { openApiRoute } from "./http/routes/openapi.ts";
 import {
   type OpsSources,
   opsAuditRoutes,
@@ -209,6 +210,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
       parity: ops.parity,
     });
   }
+  openApiRoute(http, ops?.about.version ?? "0.0.0");
   http.app.server.on("upgrade", (request, stream, head) => sockets.upgrade(request, stream, head));
 
   try {

@@ -11,6 +11,7 @@ import {
 import type { MintRequest } from "../../../server/src/gateway/auth/issuer.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import type { Model } from "../../../server/src/sync/model.ts";
+import { checkResponse } from "./openapi_responses.ts";
 
 /** Topics of the models that test servers have. */
 export const RUNS = runSummaries.topic;
@@ -36,7 +37,7 @@ export interface TestServer extends AsyncDisposable {
   readonly socketUrl: string;
   /** A token with the scopes of every topic and of writing, unless `claims` has others. */
   token(claims?: Partial<MintRequest>): Promise<string>;
-  /** An HTTP request with a token. */
+  /** An HTTP request with a token. The response must be one that /openapi.json describes. */
   request(path: string, token?: string, init?: RequestInit): Promise<Response>;
   /** Stores a document as a projection would; resolves with its watermark. */
   write(document: TestDocument): Promise<bigint | null>;
@@ -87,10 +88,12 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
       const minted = await khala.auth.issuer!.mint({ sub: "user-1", org_id: "org-1", scopes, ...claims });
       return minted.token;
     },
-    request(path, token, init = {}) {
+    async request(path, token, init = {}) {
       const headers = new Headers(init.headers);
       if (token) headers.set("authorization", `Bearer ${token}`);
-      return fetch(url + path, { ...init, headers });
+      const response = await fetch(url + path, { ...init, headers });
+      await checkResponse(khala.gateway.routes, { method: init.method ?? "GET", path }, response);
+      return response;
     },
     async write({ key, version, org, payload, audience, model = runSummaries }) {
       const { watermark } = await khala.sync.sink.write(model, {

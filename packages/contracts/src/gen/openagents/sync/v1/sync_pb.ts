@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file openagents/sync/v1/sync.proto.
  */
 export const file_openagents_sync_v1_sync: GenFile = /*@__PURE__*/
-  fileDesc("Ch1vcGVuYWdlbnRzL3N5bmMvdjEvc3luYy5wcm90bxISb3BlbmFnZW50cy5zeW5jLnYxIioKBkN1cnNvchINCgVlcG9jaBgBIAEoCRIRCgl3YXRlcm1hcmsYAiABKAMisQEKCVN1YnNjcmliZRIOCgZ0b3BpY3MYASADKAkSRAoMcmVzdW1lX2FmdGVyGAIgAygLMi4ub3BlbmFnZW50cy5zeW5jLnYxLlN1YnNjcmliZS5SZXN1bWVBZnRlckVudHJ5Gk4KEFJlc3VtZUFmdGVyRW50cnkSCwoDa2V5GAEgASgJEikKBXZhbHVlGAIgASgLMhoub3BlbmFnZW50cy5zeW5jLnYxLkN1cnNvcjoCOAEizgEKClN1YnNjcmliZWQSFwoPc3Vic2NyaXB0aW9uX2lkGAEgASgJElEKEmN1cnJlbnRfd2F0ZXJtYXJrcxgCIAMoCzI1Lm9wZW5hZ2VudHMuc3luYy52MS5TdWJzY3JpYmVkLkN1cnJlbnRXYXRlcm1hcmtzRW50cnkaVAoWQ3VycmVudFdhdGVybWFya3NFbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yOgI4ASIdCgtVbnN1YnNjcmliZRIOCgZ0b3BpY3MYASADKAkiFQoEQXV0aBINCgV0b2tlbhgBIAEoCSIjCg1BdXRoZW50aWNhdGVkEhIKCmV4cGlyZXNfYXQYASABKAkiwgEKBlVwZGF0ZRINCgV0b3BpYxgBIAEoCRIPCgdkb2Nfa2V5GAIgASgJEhMKC2RvY192ZXJzaW9uGAMgASgDEgoKAm9wGAQgASgJEhQKB3BheWxvYWQYBSABKAxIAIgBARIZCgxwYXlsb2FkX2hhc2gYBiABKAlIAYgBARIRCgl3YXRlcm1hcmsYByABKAMSFgoOZmV0Y2hfcmVxdWlyZWQYCCABKAhCCgoIX3BheWxvYWRCDwoNX3BheWxvYWRfaGFzaCKPAQoLVXBkYXRlQmF0Y2gSDQoFdG9waWMYASABKAkSKwoHdXBkYXRlcxgCIAMoCzIaLm9wZW5hZ2VudHMuc3luYy52MS5VcGRhdGUSKwoHdGhyb3VnaBgDIAEoCzIaLm9wZW5hZ2VudHMuc3luYy52MS5DdXJzb3ISFwoPcmVwbGF5X2NvbXBsZXRlGAQgASgIIp0BCglIZWFydGJlYXQSQQoKd2F0ZXJtYXJrcxgBIAMoCzItLm9wZW5hZ2VudHMuc3luYy52MS5IZWFydGJlYXQuV2F0ZXJtYXJrc0VudHJ5Gk0KD1dhdGVybWFya3NFbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yOgI4ASJwCgpTdGFsZVRvcGljEg0KBXRvcGljGAEgASgJEigKBHNlbnQYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yEikKBWZsb29yGAMgASgLMhoub3BlbmFnZW50cy5zeW5jLnYxLkN1cnNvciLOAQoFRXJyb3ISDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhsKDnJldHJ5X2FmdGVyX21zGAMgASgDSACIAQESLgoGdG9waWNzGAQgAygLMh4ub3BlbmFnZW50cy5zeW5jLnYxLlN0YWxlVG9waWMSEgoFZmllbGQYBSABKAlIAYgBARIYCgtjdXJyZW50X3NlcRgGIAEoA0gCiAEBQhEKD19yZXRyeV9hZnRlcl9tc0IICgZfZmllbGRCDgoMX2N1cnJlbnRfc2VxIqgBCgVGcmFtZRI3Cgx1cGRhdGVfYmF0Y2gYASABKAsyHy5vcGVuYWdlbnRzLnN5bmMudjEuVXBkYXRlQmF0Y2hIABIyCgloZWFydGJlYXQYAiABKAsyHS5vcGVuYWdlbnRzLnN5bmMudjEuSGVhcnRiZWF0SAASKgoFZXJyb3IYAyABKAsyGS5vcGVuYWdlbnRzLnN5bmMudjEuRXJyb3JIAEIGCgRib2R5YgZwcm90bzM");
+  fileDesc("Ch1vcGVuYWdlbnRzL3N5bmMvdjEvc3luYy5wcm90bxISb3BlbmFnZW50cy5zeW5jLnYxIioKBkN1cnNvchINCgVlcG9jaBgBIAEoCRIRCgl3YXRlcm1hcmsYAiABKAMisQEKCVN1YnNjcmliZRIOCgZ0b3BpY3MYASADKAkSRAoMcmVzdW1lX2FmdGVyGAIgAygLMi4ub3BlbmFnZW50cy5zeW5jLnYxLlN1YnNjcmliZS5SZXN1bWVBZnRlckVudHJ5Gk4KEFJlc3VtZUFmdGVyRW50cnkSCwoDa2V5GAEgASgJEikKBXZhbHVlGAIgASgLMhoub3BlbmFnZW50cy5zeW5jLnYxLkN1cnNvcjoCOAEizgEKClN1YnNjcmliZWQSFwoPc3Vic2NyaXB0aW9uX2lkGAEgASgJElEKEmN1cnJlbnRfd2F0ZXJtYXJrcxgCIAMoCzI1Lm9wZW5hZ2VudHMuc3luYy52MS5TdWJzY3JpYmVkLkN1cnJlbnRXYXRlcm1hcmtzRW50cnkaVAoWQ3VycmVudFdhdGVybWFya3NFbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yOgI4ASIdCgtVbnN1YnNjcmliZRIOCgZ0b3BpY3MYASADKAkiFQoEQXV0aBINCgV0b2tlbhgBIAEoCSIjCg1BdXRoZW50aWNhdGVkEhIKCmV4cGlyZXNfYXQYASABKAkiwgEKBlVwZGF0ZRINCgV0b3BpYxgBIAEoCRIPCgdkb2Nfa2V5GAIgASgJEhMKC2RvY192ZXJzaW9uGAMgASgDEgoKAm9wGAQgASgJEhQKB3BheWxvYWQYBSABKAxIAIgBARIZCgxwYXlsb2FkX2hhc2gYBiABKAlIAYgBARIRCgl3YXRlcm1hcmsYByABKAMSFgoOZmV0Y2hfcmVxdWlyZWQYCCABKAhCCgoIX3BheWxvYWRCDwoNX3BheWxvYWRfaGFzaCKPAQoLVXBkYXRlQmF0Y2gSDQoFdG9waWMYASABKAkSKwoHdXBkYXRlcxgCIAMoCzIaLm9wZW5hZ2VudHMuc3luYy52MS5VcGRhdGUSKwoHdGhyb3VnaBgDIAEoCzIaLm9wZW5hZ2VudHMuc3luYy52MS5DdXJzb3ISFwoPcmVwbGF5X2NvbXBsZXRlGAQgASgIIp0BCglIZWFydGJlYXQSQQoKd2F0ZXJtYXJrcxgBIAMoCzItLm9wZW5hZ2VudHMuc3luYy52MS5IZWFydGJlYXQuV2F0ZXJtYXJrc0VudHJ5Gk0KD1dhdGVybWFya3NFbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yOgI4ASJwCgpTdGFsZVRvcGljEg0KBXRvcGljGAEgASgJEigKBHNlbnQYAiABKAsyGi5vcGVuYWdlbnRzLnN5bmMudjEuQ3Vyc29yEikKBWZsb29yGAMgASgLMhoub3BlbmFnZW50cy5zeW5jLnYxLkN1cnNvciL+AQoFRXJyb3ISDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhsKDnJldHJ5X2FmdGVyX21zGAMgASgDSACIAQESLgoGdG9waWNzGAQgAygLMh4ub3BlbmFnZW50cy5zeW5jLnYxLlN0YWxlVG9waWMSEgoFZmllbGQYBSABKAlIAYgBARIYCgtjdXJyZW50X3NlcRgGIAEoA0gCiAEBEi4KBWl0ZW1zGAcgAygLMh8ub3BlbmFnZW50cy5zeW5jLnYxLkl0ZW1Qcm9ibGVtQhEKD19yZXRyeV9hZnRlcl9tc0IICgZfZmllbGRCDgoMX2N1cnJlbnRfc2VxIjwKC0l0ZW1Qcm9ibGVtEg0KBWluZGV4GAEgASgFEg0KBWZpZWxkGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiqAEKBUZyYW1lEjcKDHVwZGF0ZV9iYXRjaBgBIAEoCzIfLm9wZW5hZ2VudHMuc3luYy52MS5VcGRhdGVCYXRjaEgAEjIKCWhlYXJ0YmVhdBgCIAEoCzIdLm9wZW5hZ2VudHMuc3luYy52MS5IZWFydGJlYXRIABIqCgVlcnJvchgDIAEoCzIZLm9wZW5hZ2VudHMuc3luYy52MS5FcnJvckgAQgYKBGJvZHliBnByb3RvMw");
 
 /**
  * A position in one topic. It is true only for the epoch, and for the rights, under which it was read.
@@ -556,6 +556,13 @@ export type Error = Message<"openagents.sync.v1.Error"> & {
    * @generated from field: optional int64 current_seq = 6;
    */
   currentSeq?: bigint | undefined;
+
+  /**
+   * What is wrong with each part of a request that holds several.
+   *
+   * @generated from field: repeated openagents.sync.v1.ItemProblem items = 7;
+   */
+  items: ItemProblem[];
 };
 
 /**
@@ -599,6 +606,13 @@ export type ErrorJson = {
    * @generated from field: optional int64 current_seq = 6;
    */
   currentSeq?: string;
+
+  /**
+   * What is wrong with each part of a request that holds several.
+   *
+   * @generated from field: repeated openagents.sync.v1.ItemProblem items = 7;
+   */
+  items?: ItemProblemJson[];
 };
 
 /**
@@ -607,6 +621,57 @@ export type ErrorJson = {
  */
 export const ErrorSchema: GenMessage<Error, {jsonType: ErrorJson}> = /*@__PURE__*/
   messageDesc(file_openagents_sync_v1_sync, 10);
+
+/**
+ * What is wrong with one part of a request.
+ *
+ * @generated from message openagents.sync.v1.ItemProblem
+ */
+export type ItemProblem = Message<"openagents.sync.v1.ItemProblem"> & {
+  /**
+   * @generated from field: int32 index = 1;
+   */
+  index: number;
+
+  /**
+   * @generated from field: string field = 2;
+   */
+  field: string;
+
+  /**
+   * @generated from field: string message = 3;
+   */
+  message: string;
+};
+
+/**
+ * What is wrong with one part of a request.
+ *
+ * @generated from message openagents.sync.v1.ItemProblem
+ */
+export type ItemProblemJson = {
+  /**
+   * @generated from field: int32 index = 1;
+   */
+  index?: number;
+
+  /**
+   * @generated from field: string field = 2;
+   */
+  field?: string;
+
+  /**
+   * @generated from field: string message = 3;
+   */
+  message?: string;
+};
+
+/**
+ * Describes the message openagents.sync.v1.ItemProblem.
+ * Use `create(ItemProblemSchema)` to create a new message.
+ */
+export const ItemProblemSchema: GenMessage<ItemProblem, {jsonType: ItemProblemJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_sync_v1_sync, 11);
 
 /**
  * What the server pushes as `frame`.
@@ -665,5 +730,5 @@ export type FrameJson = {
  * Use `create(FrameSchema)` to create a new message.
  */
 export const FrameSchema: GenMessage<Frame, {jsonType: FrameJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_sync_v1_sync, 11);
+  messageDesc(file_openagents_sync_v1_sync, 12);
 

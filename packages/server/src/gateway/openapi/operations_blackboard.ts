@@ -1,0 +1,127 @@
+import {
+  AgentListSchema,
+  ApprovalDecisionSchema,
+  ApprovalListSchema,
+  ArtifactDraftSchema,
+  ArtifactListSchema,
+  ArtifactSchema,
+  ClaimRequestSchema,
+  ClaimResponseSchema,
+  CorrelationStateSchema,
+  DeadLetterListSchema,
+  DeadLetterSchema,
+  HeartbeatResponseSchema,
+  LagResponseSchema,
+  PublishRequestSchema,
+  PublishResponseSchema,
+  ReplayAllRequestSchema,
+  ReplayAllResponseSchema,
+  ReplayRequestSchema,
+  ReplayResponseSchema,
+  SettleRequestSchema,
+  SettleResponseSchema,
+} from "@khala/contracts/blackboard/v1";
+import { LIMIT, type Operation, type Operations, PAGED, text } from "./operation.ts";
+
+const CORRELATION = text("Those of one correlation.");
+const ANY_JSON = { json: { type: "object", additionalProperties: true } };
+
+/** The blackboard. */
+export const BLACKBOARD_OPERATIONS: Operations = {
+  "POST /blackboard/v1/artifacts": {
+    summary: "Publishes one artifact, or up to 1,000",
+    description: "All are published, or none.",
+    headers: { traceparent: text("W3C trace context; agents that work on it continue it.") },
+    body: { oneOf: [ArtifactDraftSchema, PublishRequestSchema] },
+    responses: { 201: PublishResponseSchema },
+    errors: ["artifact_conflict", "overloaded"],
+  },
+  "GET /blackboard/v1/artifacts": {
+    summary: "Lists the recent artifacts, newest first",
+    query: { limit: LIMIT, type: text("Those of one type."), correlation_id: CORRELATION },
+    responses: { 200: ArtifactListSchema },
+  },
+  "GET /blackboard/v1/artifacts/:id": {
+    summary: "Reads the latest version of an artifact",
+    query: { org_id: text("The org of a public artifact, where it is not one's own.") },
+    responses: { 200: ArtifactSchema },
+  },
+  "GET /blackboard/v1/agents": {
+    summary: "Lists the agents, what they consume, and how they are",
+    responses: { 200: AgentListSchema },
+  },
+  "GET /blackboard/v1/lag": {
+    summary: "How far behind readers are, by partition",
+    responses: { 200: LagResponseSchema },
+  },
+  "POST /blackboard/v1/agents/:agent/pause": control("Makes an agent take no more tasks, on any server"),
+  "POST /blackboard/v1/agents/:agent/resume": control("Makes an agent take tasks again"),
+  "POST /blackboard/v1/agents/:agent/cancel": control("Drops what waits for an agent until now"),
+  "GET /blackboard/v1/correlations/:correlation_id": {
+    summary: "How far a correlation has come",
+    responses: { 200: CorrelationStateSchema },
+  },
+  "POST /blackboard/v1/correlations/:correlation_id/pause": control("Pauses a correlation"),
+  "POST /blackboard/v1/correlations/:correlation_id/cancel": control("Drops what is open of a correlation"),
+  "POST /blackboard/v1/correlations/:correlation_id/resume": {
+    ...control("Lifts a pause; else a cancellation, and replays what is dead"),
+    responses: {
+      202: {
+        json: { type: "object", properties: { replayed: { type: "integer" } }, required: ["replayed"] },
+      },
+    },
+  },
+  "GET /blackboard/v1/approvals": {
+    summary: "Lists the tasks that wait for a person",
+    responses: { 200: ApprovalListSchema },
+  },
+  "POST /blackboard/v1/approvals/:id": {
+    summary: "Approves or refuses a task",
+    body: ApprovalDecisionSchema,
+    responses: { 204: null },
+  },
+  "GET /blackboard/v1/dead-letters/:agent": {
+    summary: "Lists what an agent could not do, newest first",
+    query: { ...PAGED, correlation_id: CORRELATION },
+    responses: { 200: DeadLetterListSchema },
+  },
+  "GET /blackboard/v1/dead-letters/:agent/:id": {
+    summary: "Reads a dead letter",
+    responses: { 200: DeadLetterSchema },
+  },
+  "POST /blackboard/v1/dead-letters/:agent/:id/replay": {
+    summary: "Runs a dead letter again, once",
+    body: ReplayRequestSchema,
+    bodyOptional: true,
+    responses: { 202: ReplayResponseSchema },
+  },
+  "POST /blackboard/v1/dead-letters/:agent/replay": {
+    summary: "Runs several dead letters again, or all",
+    body: ReplayAllRequestSchema,
+    bodyOptional: true,
+    responses: { 202: ReplayAllResponseSchema },
+  },
+  "POST /blackboard/v1/agents/:agent/claim": {
+    summary: "Takes tasks of an agent, for workers in other languages",
+    body: ClaimRequestSchema,
+    responses: { 200: ClaimResponseSchema },
+  },
+  "POST /blackboard/v1/claims/:claim_id/heartbeat": {
+    summary: "Keeps a claim",
+    body: ANY_JSON,
+    bodyOptional: true,
+    responses: { 200: HeartbeatResponseSchema },
+    errors: ["lease_lost"],
+  },
+  "POST /blackboard/v1/claims/:claim_id/settle": {
+    summary: "Ends a claim, with outputs or a failure",
+    body: SettleRequestSchema,
+    bodyOptional: true,
+    responses: { 200: SettleResponseSchema },
+    errors: ["lease_lost"],
+  },
+};
+
+function control(summary: string): Operation {
+  return { summary, body: ANY_JSON, bodyOptional: true, responses: { 204: null } };
+}

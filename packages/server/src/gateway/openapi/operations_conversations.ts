@@ -1,0 +1,183 @@
+import {
+  ChatRequestSchema,
+  ChatResponseSchema,
+  ConversationListSchema,
+  ConversationStateSchema,
+  EditQueuedRequestSchema,
+  LogPageSchema,
+  ParticipantListSchema,
+  PostEventsRequestSchema,
+  PostEventsResponseSchema,
+  QueueStateSchema,
+  StopResponseSchema,
+  StoredFileSchema,
+  UiMessagePageSchema,
+} from "@khala/contracts/conversation/v1";
+import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
+
+const POLICY = text("What happens while a run is under way.", { enum: ["reject", "queue", "interrupt"] });
+const RUN_ID = text("The run that is meant; without it, the active one.");
+const ANY_JSON = { json: { type: "object", additionalProperties: true } };
+const SSE = { media: "text/event-stream" };
+const BYTES = { media: "application/octet-stream" };
+const SENDING = ["conversation_busy", "idempotency_conflict", "overloaded"] as const;
+const OFFSET = text("Where to read from: an offset of the stream, `-1` for its beginning, or `now`.");
+const LIVE = text("Waits for what comes.", { enum: ["long-poll", "sse"] });
+
+/** Conversations, their files, the adapters for clients of others, and durable streams. */
+export const CONVERSATION_OPERATIONS: Operations = {
+  "POST /chat": {
+    summary: "Says something in a conversation, which starts a run",
+    headers: { "idempotency-key": text("The same key is answered the same, and starts nothing twice.") },
+    body: ChatRequestSchema,
+    responses: { 202: ChatResponseSchema },
+    errors: SENDING,
+  },
+  "GET /chat": {
+    summary: "Lists the conversations that one owns or takes part in, newest first",
+    query: PAGED,
+    responses: { 200: ConversationListSchema },
+  },
+  "GET /chat/:conv_id": {
+    summary: "Reads a conversation: its newest messages, its run, and its cursor",
+    responses: { 200: ConversationStateSchema },
+  },
+  "GET /chat/:conv_id/messages": {
+    summary: "Reads a page of messages, as the AI SDK's `UIMessage`",
+    query: { before: text("The `before` of the page that was read before."), limit: LIMIT },
+    responses: { 200: UiMessagePageSchema },
+  },
+  "GET /chat/:conv_id/log": {
+    summary: "Reads the entries of a conversation's log, oldest first",
+    query: { ...PAGED, after: text("A cursor of the conversation.") },
+    responses: { 200: LogPageSchema },
+    errors: ["stale_cursor"],
+  },
+  "POST /chat/:conv_id/stop": {
+    summary: "Stops the run",
+    query: { run_id: RUN_ID },
+    body: ANY_JSON,
+    bodyOptional: true,
+    responses: { 200: StopResponseSchema },
+  },
+  "POST /chat/:conv_id/events": {
+    summary: "Adds events without a run",
+    body: PostEventsRequestSchema,
+    responses: { 201: PostEventsResponseSchema },
+    errors: ["conversation_busy"],
+  },
+  "DELETE /chat/:conv_id": {
+    summary: "Removes a conversation, with its files",
+    responses: { 204: null },
+    errors: ["conversation_busy"],
+  },
+  "GET /chat/:conv_id/queue": {
+    summary: "Lists the messages that wait",
+    responses: { 200: QueueStateSchema },
+  },
+  "PATCH /chat/:conv_id/queue/:run_id": {
+    summary: "Edits a message that waits",
+    body: EditQueuedRequestSchema,
+    responses: { 200: QueueStateSchema },
+    errors: ["run_begun"],
+  },
+  "DELETE /chat/:conv_id/queue/:run_id": {
+    summary: "Cancels a message that waits",
+    responses: { 200: QueueStateSchema },
+    errors: ["run_begun"],
+  },
+  "GET /chat/:conv_id/participants": {
+    summary: "Lists who takes part, the owner first",
+    responses: { 200: ParticipantListSchema },
+  },
+  "PUT /chat/:conv_id/participants/:subject": {
+    summary: "Adds a participant, or changes its role",
+    body: {
+      json: {
+        type: "object",
+        properties: { role: { type: "string", enum: ["member", "viewer"] } },
+        required: ["role"],
+      },
+    },
+    responses: { 200: ParticipantListSchema },
+    errors: ["conversation_busy"],
+  },
+  "DELETE /chat/:conv_id/participants/:subject": {
+    summary: "Removes a participant",
+    responses: { 200: ParticipantListSchema },
+    errors: ["conversation_busy"],
+  },
+  "POST /files": {
+    summary: "Stores a file of a conversation",
+    query: {
+      conv_id: { ...text("The conversation that it belongs to."), required: true },
+      name: text("Its name."),
+    },
+    body: { media: "*/*" },
+    responses: { 201: StoredFileSchema },
+    errors: ["payload_too_large"],
+  },
+  "GET /files/:file_id": {
+    summary: "Reads a file, or a range of it",
+    headers: { range: text("One range of bytes.") },
+    responses: { 200: { media: "*/*" }, 206: { media: "*/*" }, 304: null, 416: ANY_JSON },
+  },
+  "HEAD /files/:file_id": {
+    summary: "Reads the headers of a file",
+    responses: { 200: null, 206: null, 304: null, 416: null },
+  },
+
+  "POST /ai/chat": {
+    summary: "Sends and streams, for `DefaultChatTransport` of the AI SDK",
+    query: { policy: POLICY },
+    body: ANY_JSON,
+    responses: { 200: SSE },
+    errors: SENDING,
+  },
+  "GET /ai/chat/:id/stream": {
+    summary: "Resumes the stream of the active run",
+    responses: { 200: SSE, 204: null },
+  },
+  "POST /ai/chat/:id/stop": {
+    summary: "Stops the run",
+    query: { run_id: RUN_ID },
+    body: ANY_JSON,
+    bodyOptional: true,
+    responses: { 200: StopResponseSchema },
+  },
+  "DELETE /ai/chat/:id/stop": {
+    summary: "Stops the run, for clients that cannot POST",
+    query: { run_id: RUN_ID },
+    responses: { 200: StopResponseSchema },
+  },
+  "POST /ag-ui": {
+    summary: "Runs an agent, for `HttpAgent` of AG-UI",
+    query: { policy: POLICY },
+    body: ANY_JSON,
+    responses: { 200: SSE },
+    errors: SENDING,
+  },
+
+  "PUT /streams/*": {
+    summary: "Creates a durable stream",
+    body: BYTES,
+    bodyOptional: true,
+    responses: { 200: null, 201: null },
+    errors: ["stream_conflict"],
+  },
+  "POST /streams/*": {
+    summary: "Appends to a durable stream, or closes it",
+    body: BYTES,
+    bodyOptional: true,
+    responses: { 200: null, 204: null },
+    errors: ["stream_conflict", "stream_closed", "stale_producer", "sequence_conflict"],
+  },
+  "GET /streams/*": {
+    summary: "Reads a durable stream, also live",
+    query: { offset: OFFSET, live: LIVE, cursor: text("The `Stream-Cursor` of the answer before.") },
+    responses: { 200: { media: "*/*" }, 204: null, 304: null },
+    errors: ["stale_cursor"],
+  },
+  "HEAD /streams/*": { summary: "Reads the headers of a durable stream", responses: { 200: null } },
+  "DELETE /streams/*": { summary: "Removes a durable stream", responses: { 204: null } },
+};
