@@ -523,6 +523,28 @@ const ROWS: Record<string, Row> = {
     request: () => ({ path: "/api/sync/revoke", body: { jti: "a token of nobody" } }),
     cells: "403 403 204 403 204 403 204 403 403",
   },
+  // Every token may connect: tools and resources ask for the scopes of their routes.
+  "POST /mcp": {
+    request: () => ({
+      path: "/mcp",
+      headers: { accept: "application/json, text/event-stream" },
+      body: {
+        jsonrpc: "2.0",
+        id: 1,
+        method: "initialize",
+        params: {
+          protocolVersion: "2025-06-18",
+          capabilities: {},
+          clientInfo: { name: "test", version: "1" },
+        },
+      },
+    }),
+    cells: "200 200 200 200 200 200 200 200 200",
+  },
+  // Without a session there is nothing to stream or to end.
+  "GET /mcp": { request: () => ({ path: "/mcp" }), cells: "400 400 400 400 400 400 400 400 400" },
+  "DELETE /mcp": { request: () => ({ path: "/mcp" }), cells: "400 400 400 400 400 400 400 400 400" },
+
   "GET /ops/v1/overview": {
     request: () => ({ path: "/ops/v1/overview" }),
     cells: "403 403 200 403 200 403 200 403 403",
@@ -623,6 +645,9 @@ const PUBLIC = [
   "/ws",
   "/ai/ws",
   "/socket/websocket",
+  // What clients of MCP read before they have a token.
+  "/.well-known/oauth-protected-resource",
+  "/.well-known/oauth-protected-resource/mcp",
 ];
 
 const nameOf = ({ method, path }: { method: string; path: string }) => `${method} ${path}`;

@@ -67,7 +67,7 @@ describe("/openapi.json", () => {
         document.paths[path.replace(/:(\w+)/g, "{$1}").replace("*", "{path}")]?.[method.toLowerCase()];
       expect(operation, `${method} ${path}`).toBeDefined();
       expect(operation!.security, `${method} ${path}`).toHaveLength(1);
-      expect(operation!.description).toMatch(/Needs the (scope|issuer key)/);
+      expect(operation!.description).toMatch(/Needs (the (scope|issuer key)|a token)/);
       if (method !== "HEAD")
         expect(operation!.responses[401]?.content?.["application/json"]?.schema).toEqual({
           $ref: "#/components/schemas/ErrorResponse",

@@ -127,6 +127,23 @@ Examples:
     .action(async (topic, options) => (await import("../commands/tail.ts")).tail(topic, options));
 }
 
+/** `mcp`: the tools of a server for an assistant on this machine. */
+export function declareMcp(khala: Command): void {
+  withClientOptions(khala.command("mcp"))
+    .description("serve the Model Context Protocol on stdin and stdout, for assistants that start programs")
+    .option("--scope <scope...>", "what the assistant may do (default: all that a development server allows)")
+    .addHelpText(
+      "after",
+      `
+Passes messages on to /mcp of the server, and starts none. Name the server with --url and give it a token with KHALA_TOKEN;
+a development server on this machine mints one.
+
+Example, in the settings of an assistant:
+  {"mcpServers":{"khala":{"command":"khala","args":["mcp","--url","http://127.0.0.1:4000"]}}}`,
+    )
+    .action(async (options) => (await import("../commands/mcp.ts")).mcp(options));
+}
+
 /** `chat`: a conversation in the terminal. */
 export function declareChat(khala: Command): void {
   withClientOptions(khala.command("chat"))

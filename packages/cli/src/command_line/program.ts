@@ -5,7 +5,14 @@ import { wantsStack } from "../environment.ts";
 import { EXIT, explain, withStack } from "../failure.ts";
 import { note, paint } from "../terminal/terminal.ts";
 import { declareBoard } from "./board_commands.ts";
-import { declareChat, declareClient, declareInit, declareOperations, declareServers } from "./commands.ts";
+import {
+  declareChat,
+  declareClient,
+  declareInit,
+  declareMcp,
+  declareOperations,
+  declareServers,
+} from "./commands.ts";
 import { completionScript, SHELLS, type Shell } from "./completion.ts";
 
 /** Runs a command line and resolves with the exit code. An error is one line, or a stack with --verbose. */
@@ -37,6 +44,7 @@ function program(): Command {
   declareClient(khala);
   declareChat(khala);
   declareBoard(khala);
+  declareMcp(khala);
   declareOperations(khala);
   declareCompletion(khala);
   khala.addHelpText(

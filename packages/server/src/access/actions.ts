@@ -74,6 +74,9 @@ export const ACTIONS = {
   // An agent works for every org.
   "agent.control": { scopes: [SCOPES.platform], to: "installation", audited: true },
 
+  // Everybody with a token: each tool and each resource asks for what it needs.
+  "mcp.use": { scopes: ["<topic>"], to: "org" },
+
   "token.mint": { scopes: [ISSUER], to: "installation", audited: true },
   "token.revoke": {
     scopes: [SCOPES.ops, SCOPES.platform],

@@ -41,6 +41,7 @@ import { participantRoutes } from "./http/routes/participants.ts";
 import { queueRoutes } from "./http/routes/queue.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
+import { mcpRoutes } from "./mcp/mcp_routes.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import type { ChannelDefinition } from "./phoenix/channel.ts";
 import { conversationChannel } from "./phoenix/conversation_channel.ts";
@@ -68,6 +69,8 @@ export interface GatewaySettings {
   readonly retentionMs: number;
   readonly payloadBytes: number;
   readonly issuerKey: string | undefined;
+  /** Who issues tokens. */
+  readonly issuer?: string | undefined;
   readonly maxTtlS: number;
   readonly origins: readonly string[];
   readonly maxBodyBytes: number;
@@ -210,7 +213,17 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
       parity: ops.parity,
     });
   }
-  openApiRoute(http, ops?.about.version ?? "0.0.0");
+  const version = ops?.about.version ?? "0.0.0";
+  mcpRoutes(http, context, {
+    app,
+    watching: { hub: sync.hub, models: app.models, conversations },
+    revocations,
+    origins,
+    version,
+    issuer: settings.issuer,
+    signal,
+  });
+  openApiRoute(http, version);
   http.app.server.on("upgrade", (request, stream, head) => sockets.upgrade(request, stream, head));
 
   try {

@@ -139,6 +139,7 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     retentionMs: config.KHALA_RETENTION_HOURS * 3_600_000,
     payloadBytes: config.KHALA_REPLAY_MAX_UPDATE_BYTES,
     issuerKey: config.KHALA_AUTH_ISSUER_KEY,
+    issuer: config.KHALA_AUTH_ISSUER,
     maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
     origins: dev ? [...config.KHALA_ORIGINS, ...LOOPBACK_ORIGINS] : config.KHALA_ORIGINS,
     maxBodyBytes: config.KHALA_MAX_BODY_BYTES,

@@ -107,6 +107,8 @@ export interface AgentOptions<
   readonly selfTrigger?: boolean;
   /** A person must approve each task before it runs; a rule says who may. */
   readonly approval?: boolean | ApprovalRule | ((artifact: A) => boolean | ApprovalRule);
+  /** Makes it a tool of `/mcp`: calling it publishes what it consumes, and waits for what it publishes. A text says what it is good for. */
+  readonly expose?: boolean | string;
   /** The agent's code. Without it, workers claim the tasks over HTTP. */
   readonly run?: (
     task: AgentTask<A>,

@@ -21,6 +21,7 @@ const OPTIONS: { readonly [Option in keyof Required<AgentOptions>]: true } = {
   priority: true,
   selfTrigger: true,
   approval: true,
+  expose: true,
   run: true,
 };
 /** The longest delay of a platform timer: 24.8 days. */
@@ -60,6 +61,11 @@ export function agent<const Type extends string, S extends Schemas = Schemas>(
   check.that(!strict || order !== "none", "strict", `needs an order: leave out order: "none", or strict`);
   check.flag("selfTrigger", options.selfTrigger);
   check.approval(options.approval);
+  if (options.expose) {
+    if (typeof options.expose !== "string") check.flag("expose", options.expose);
+    const single = consumes.length === 1 && !options.join && !options.batch;
+    check.that(single, "expose", "needs an agent that consumes one type, without a batch or a join");
+  }
   if (options.rate) {
     check.fields("rate", options.rate, ["limit", "per"]);
     check.whole("rate.limit", options.rate.limit, 1_000_000);

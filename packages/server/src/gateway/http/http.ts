@@ -91,10 +91,11 @@ export interface Http {
 
 /** Headers that pages of other origins may send. */
 const ALLOWED_HEADERS =
-  "authorization, content-type, idempotency-key, if-none-match, if-range, range, traceparent";
+  "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id, range, traceparent";
 
 /** Headers of responses that those pages may read. */
-const EXPOSED_HEADERS = "ETag, Khala-Stop, Retry-After, Content-Disposition, Content-Range, Accept-Ranges";
+const EXPOSED_HEADERS =
+  "ETag, Khala-Stop, Mcp-Session-Id, Retry-After, Content-Disposition, Content-Range, Accept-Ranges, WWW-Authenticate";
 
 /** How long a request may take to arrive, its headers alone, and how often that is checked. Bodies that stop arriving are cut off before. */
 const REQUEST_MS = 300_000;
@@ -172,7 +173,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
     const { retry_after_ms } = known.details;
     if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
-    if (known.meaning.status === 401) reply.header("WWW-Authenticate", "Bearer");
+    if (known.meaning.status === 401) reply.header("WWW-Authenticate", challengeOf(reply.request));
     reply.code(known.meaning.status).send({ error: known });
   }
 
@@ -245,6 +246,12 @@ async function dropEmptyBody({ headers }: FastifyRequest): Promise<void> {
 
 function pathOf({ url }: FastifyRequest): string {
   return url.split("?")[0]!.slice(0, 600);
+}
+
+/** What a caller without a good token is told; clients of MCP look for the metadata in it (RFC 9728). */
+function challengeOf(request: FastifyRequest | undefined): string {
+  if (request?.routeOptions?.url !== "/mcp") return "Bearer";
+  return `Bearer resource_metadata="${request.protocol}://${request.host}/.well-known/oauth-protected-resource/mcp"`;
 }
 
 function asKhalaError(

@@ -1,6 +1,6 @@
 import { ERRORS, type ErrorCode } from "@khala/contracts";
 import { ErrorResponseSchema } from "@khala/contracts/sync/v1";
-import { ACTIONS, ISSUER, type Rule } from "../../access/actions.ts";
+import { ACTIONS, type Action, ISSUER, type Rule } from "../../access/actions.ts";
 import type { Route } from "../http/http.ts";
 import { type JsonSchema, MessageSchemas } from "./json_schema.ts";
 import {
@@ -12,6 +12,7 @@ import {
 } from "./operation.ts";
 import { BLACKBOARD_OPERATIONS } from "./operations_blackboard.ts";
 import { CONVERSATION_OPERATIONS } from "./operations_conversations.ts";
+import { MCP_OPERATIONS } from "./operations_mcp.ts";
 import { OPS_OPERATIONS } from "./operations_ops.ts";
 import { APPEND, READ_EVENTS, SYNC_OPERATIONS } from "./operations_sync.ts";
 
@@ -27,6 +28,7 @@ const OPERATIONS: Operations = {
   ...CONVERSATION_OPERATIONS,
   ...BLACKBOARD_OPERATIONS,
   ...OPS_OPERATIONS,
+  ...MCP_OPERATIONS,
 };
 
 /** Codes that a route with an action may answer with, whatever it does. */
@@ -92,7 +94,7 @@ export function openApiDocument(routes: readonly Route[], version: string): Open
     const { method, path, action } = route;
     const rule: Rule | undefined = action && ACTIONS[action];
     const { summary, description, body, bodyOptional, query = {}, headers = {} } = operation;
-    const needs = rule && scopesOf(rule);
+    const needs = action && scopesOf(action);
     const text = [description, needs && `Needs ${needs}.`].filter(Boolean).join(" ");
     return {
       operationId: operationId(method, path),
@@ -146,7 +148,7 @@ export function openApiDocument(routes: readonly Route[], version: string): Open
 }
 
 /** What is known of a route; undefined for an open one that is not described. Throws for one with an action. */
-function operationOf({ method, path, action }: Route): Operation | undefined {
+export function operationOf({ method, path, action }: Route): Operation | undefined {
   const operation =
     OPERATIONS[`${method} ${path}`] ??
     (action === "stream.append" ? APPEND : action === "stream.read" ? READ_EVENTS : undefined);
@@ -168,6 +170,8 @@ const TAGS: readonly (readonly [name: string, prefix: string, description: strin
   ["adapters", "/ag-ui", ""],
   ["durable streams", "/streams/", "For clients of durable streams"],
   ["blackboard", "/blackboard/", "Artifacts, agents, approvals, dead letters"],
+  ["model context protocol", "/mcp", "For clients of MCP, such as assistants"],
+  ["model context protocol", "/.well-known/", ""],
   ["operations", "/ops/", "For operators"],
   ["events", "", "Streams of events"],
 ];
@@ -185,7 +189,9 @@ function json(schema: JsonSchema): JsonSchema {
   return { "application/json": { schema } };
 }
 
-function scopesOf({ scopes, to }: Rule): string {
+function scopesOf(action: Action): string {
+  const { scopes, to }: Rule = ACTIONS[action];
+  if (action === "mcp.use") return "a token; each tool needs the scopes of its route";
   if (scopes.includes(ISSUER)) return "the issuer key";
   const names = scopes.map((scope) => (scope.startsWith("<") ? (NAMED[scope] ?? scope) : `\`${scope}\``));
   return `the scope ${names.join(" or ")}${to === "owner" ? ", and what is asked for must be the caller's" : ""}`;

@@ -41,8 +41,14 @@ const ANY_OF_STRUCT: Readonly<Record<string, JsonSchema>> = {
 
 /** The schemas of proto messages in JSON: the proto3 mapping with the proto's own field names. */
 export class MessageSchemas {
+  readonly #base: string;
   readonly #schemas = new Map<string, JsonSchema>();
   readonly #nameOf = new Map<string, string>();
+
+  /** `base` is where the document keeps the schemas. */
+  constructor(base = "#/components/schemas/") {
+    this.#base = base;
+  }
 
   /** Refers to the message's schema, and adds it with all that it refers to. */
   ref(message: DescMessage): JsonSchema {
@@ -54,10 +60,15 @@ export class MessageSchemas {
       this.#schemas.set(name, {});
       this.#schemas.set(name, this.#schemaOf(message));
     }
-    return { $ref: `#/components/schemas/${name}` };
+    return { $ref: this.#base + name };
   }
 
-  /** By name, in the order of names. */
+  /** The message's own schema, without a reference to it. */
+  whole(message: DescMessage): JsonSchema {
+    return this.#schemaOf(message);
+  }
+
+  /** Those that are referred to, in the order of their names. */
   all(): Record<string, JsonSchema> {
     return Object.fromEntries([...this.#schemas].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
