@@ -97,6 +97,7 @@ test("an operator sees the quotas of its org, and the platform those of every or
     "chat_messages",
     "chat_runs",
     "live_streams",
+    "mcp_sessions",
     "sockets",
     "stored_bytes",
     "subscriptions",

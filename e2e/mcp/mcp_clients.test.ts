@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { createMCPClient } from "@ai-sdk/mcp";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { appendToRun, type TestServer } from "@khala/testing/servers/servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { appendToRun, type TestServer } from "@khala/test-support/servers/servers";
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

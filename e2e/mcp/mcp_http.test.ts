@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { eventually } from "@khala/testing/kit/eventually";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { appendToRun, type TestServer } from "@khala/testing/servers/servers";
+import { eventually } from "@khala/test-support/kit/eventually";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { appendToRun, type TestServer } from "@khala/test-support/servers/servers";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as TransportV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";

@@ -1,5 +1,5 @@
 import { agent, FatalError } from "@khala/server";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { z } from "zod";
 
 /** A person with every scope that the tests need. */

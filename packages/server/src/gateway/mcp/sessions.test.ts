@@ -1,6 +1,6 @@
-import { testContext } from "@khala/testing/kit/context";
-import { ManualClock } from "@khala/testing/kit/manual_clock";
-import { testViewer } from "@khala/testing/kit/viewer";
+import { testContext } from "@khala/test-support/kit/context";
+import { ManualClock } from "@khala/test-support/kit/manual_clock";
+import { testViewer } from "@khala/test-support/kit/viewer";
 import { Server } from "@modelcontextprotocol/server";
 import { expect, test } from "vitest";
 import { memoryRevocations } from "../auth/revocations.ts";
