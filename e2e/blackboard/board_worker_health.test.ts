@@ -75,7 +75,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       const now = await scrape(worker.url);
       return REVIEWED.test(now) && now;
     });
-    expect(text).toMatch(/^khala_board_task_ms_count\{agent="reviewer"/m);
+    expect(text).toMatch(/^khala_board_task_seconds_count\{agent="reviewer"/m);
     expect(text).toMatch(/^khala_board_breaker\{agent="reviewer"\} 0/m);
     expect(await scrape(server.url)).not.toContain('khala_board_tasks_total{agent="reviewer"');
     expect((await fetch(`${worker.url}/healthz`)).status).toBe(200);

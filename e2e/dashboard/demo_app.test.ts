@@ -78,20 +78,20 @@ test("what the assistant is told becomes an article, in one trace from the messa
   expect(traces).toHaveLength(1);
   const { spans } = await ask<TraceJson>(`/ops/v1/traces/${traces![0]!.trace_id}`);
   const names = spans!.map(({ name }) => name!);
-  expect(names[0]).toBe("chat");
+  expect(names[0]).toBe("POST /chat");
   expect(traces![0]!.name).toMatch(/^Conversation writing · Topic → /);
   const agents = spans!.flatMap(
     ({ attributes }) => (attributes?.["khala.agent"] as string | undefined) ?? [],
   );
   expect(new Set(agents)).toEqual(new Set(["writer", "reviewer", "illustrator", "publisher"]));
-  for (const step of [/^run$/, /^publish /, /^route /, /^process /, /^settle /, /^project /])
+  for (const step of [/^invoke_agent$/, /^publish /, /^route /, /^process /, /^settle /, /^project /])
     expect(
       names.some((name) => step.test(name)),
       String(step),
     ).toBe(true);
   const ids = new Set(spans!.map(({ span_id }) => span_id));
   const roots = spans!.filter(({ parent_id }) => parent_id === undefined || !ids.has(parent_id));
-  expect(roots.map(({ name }) => name)).toEqual(["chat"]);
+  expect(roots.map(({ name }) => name)).toEqual(["POST /chat"]);
 });
 
 test("it still does what the docs of engines list", async () => {

@@ -24,6 +24,12 @@ const queries = [...dashboard.matchAll(/"expr": ("(?:[^"\\]|\\.)*")/g)].map(
   ([, text]) => JSON.parse(text!) as string,
 );
 
+/** The page that an alert's link leads to, wherever docs/ is served. */
+function runbookOf(alert: string): string | undefined {
+  const [, path] = /^ +runbook_url: "\{\{ \$externalLabels\.khala_docs \}\}\/(\S+)"$/m.exec(alert) ?? [];
+  return path && `docs/${path}`;
+}
+
 let folder: string;
 let promtool: string | undefined;
 beforeAll(async () => {
@@ -51,6 +57,21 @@ describe("with promtool", { timeout: 120_000 }, () => {
     await promtools("test", "rules", "khala.rules.test.yml");
   });
 
+  test("the metrics of a busy server are named and described as Prometheus wants them", async (context) => {
+    context.skip(!promtool, "promtool is not on PATH");
+    await using own = await testDatabase();
+    const { text } = await scrapeBusyServer(own.url);
+    const file = join(folder, "metrics.txt");
+    await writeFile(file, text);
+    const { code, output } = await run(
+      "sh",
+      ["-c", '"$1" check metrics < "$2"', "sh", promtool!, file],
+      FOLDER,
+    );
+    expect(output.trim()).toBe("");
+    expect(code).toBe(0);
+  });
+
   test("every query of the dashboard is valid", async (context) => {
     context.skip(!promtool, "promtool is not on PATH");
     const recorded = queries.map((expr, i) => ({
@@ -67,21 +88,21 @@ describe("with promtool", { timeout: 120_000 }, () => {
   });
 });
 
-test("every alert has a case, a severity, a summary, a description and a runbook that exists", () => {
+test("every alert has a case, a severity, a summary, a description and the URL of a runbook that exists", () => {
   expect(alerts.size).toBeGreaterThan(10);
   for (const [name, alert] of alerts) {
     expect(cases, name).toMatch(new RegExp(`alertname(=|: )"?${name}\\b|alertname=~`));
     expect(alert, name).toMatch(/^ +severity: (critical|warning)$/m);
     expect(alert, name).toMatch(/^ +summary: \S/m);
     expect(alert, name).toMatch(/^ +description: \S/m);
-    const runbook = /^ +runbook: (\S+)$/m.exec(alert)?.[1];
+    const runbook = runbookOf(alert);
     expect(runbook && existsSync(join(ROOT, runbook)), `${name}: ${runbook}`).toBe(true);
   }
 });
 
 test("every runbook that an alert leads to names the alert", async () => {
   for (const [name, alert] of alerts) {
-    const runbook = /^ +runbook: (\S+)$/m.exec(alert)![1]!;
+    const runbook = runbookOf(alert)!;
     if (runbook.includes("/runbooks/"))
       expect(await readFile(join(ROOT, runbook), "utf8"), runbook).toContain(name);
   }
@@ -89,9 +110,11 @@ test("every runbook that an alert leads to names the alert", async () => {
 
 test("every metric that rules and dashboard ask for is one that a server reports or a rule records", async () => {
   await using own = await testDatabase();
-  const reported = new Set((await scrapeBusyServer(own.url)).map(({ name }) => name));
+  const reported = new Set((await scrapeBusyServer(own.url)).metrics.map(({ name }) => name));
   const recorded = new Set([...rules.matchAll(/record: (\S+)/g)].map(([, name]) => name!));
-  const asked = [rules, cases, dashboard].flatMap((text) => text.match(/\b[a-z_:]*khala_[a-z_0-9:]+/g) ?? []);
+  const asked = [rules, cases, dashboard].flatMap(
+    (text) => text.match(/(?<!\.)\b[a-z_:]*(?:khala_(?!docs\b)|http_server_)[a-z_0-9:]+/g) ?? [],
+  );
   expect(asked.length).toBeGreaterThan(50);
   for (const name of new Set(asked)) {
     const known =

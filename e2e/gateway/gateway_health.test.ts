@@ -189,7 +189,7 @@ test("metrics have every family that operators need, from the first scrape where
     khala_sync_oldest_watermark: "gauge",
     khala_sync_journal_rows: "gauge",
     khala_sync_journal_bytes: "gauge",
-    khala_sync_journal_oldest_age_s: "gauge",
+    khala_sync_journal_oldest_age_seconds: "gauge",
     khala_sync_live_subscriptions: "gauge",
     khala_sync_projection_lag: "gauge",
     khala_sync_failed_streams: "gauge",
@@ -204,18 +204,18 @@ test("metrics have every family that operators need, from the first scrape where
     khala_sync_journal_reads_total: "counter",
     khala_sync_read_failures_total: "counter",
     khala_sync_retention_runs_total: "counter",
-    khala_sync_replay_batch_ms: "histogram",
-    khala_sync_catch_up_ms: "histogram",
-    khala_sync_commit_to_push_ms: "histogram",
+    khala_sync_replay_batch_seconds: "histogram",
+    khala_sync_catch_up_seconds: "histogram",
+    khala_sync_commit_to_push_seconds: "histogram",
     khala_gateway_sockets: "gauge",
     khala_gateway_waiting_bytes: "gauge",
     khala_gateway_connects_total: "counter",
     khala_gateway_closes_total: "counter",
     khala_gateway_denials_total: "counter",
-    khala_gateway_request_ms: "histogram",
+    http_server_request_duration_seconds: "histogram",
   });
   expect(text).toMatch(
-    /khala_sync_replay_batch_ms_bucket\{[^}]*topic="runtime.run_summaries"[^}]*le="[^"]+"/,
+    /khala_sync_replay_batch_seconds_bucket\{[^}]*topic="runtime.run_summaries"[^}]*le="[^"]+"/,
   );
   for (const [, name] of text.matchAll(/^# TYPE (\S+)/gm)) expect(text).toContain(`# HELP ${name} `);
 });

@@ -290,7 +290,7 @@ test("traces of the org cover every plane, and no other org's are listed", async
   await send("/blackboard/v1/artifacts", { type: "Doom", payload: null, correlation_id: "traced" });
   await send("/chat", { conv_id: "traced", message: "hello" });
   await appendToRun(server, own, "traced", { type: "run.started" });
-  const steps = [/^publish artifacts$/, /^publish board/, /^route /, /^process /, /^settle /];
+  const steps = [/^POST \/blackboard\/v1\/artifacts$/, /^publish board/, /^route /, /^process /, /^settle /];
   const spans = await eventually("a span of each step", async () => {
     const { traces = [] } = await get<TraceListJson>("/ops/v1/traces?limit=1000", own);
     const all = await Promise.all(
@@ -298,7 +298,7 @@ test("traces of the org cover every plane, and no other org's are listed", async
     );
     const found = all.flatMap((each) => each.spans ?? []);
     const has = (step: RegExp) => found.some(({ name = "" }) => step.test(name));
-    return [...steps, /^chat$/, /^run$/, /^append run$/, /^project /, /^push /].every(has) && found;
+    return [...steps, /^POST \/chat$/, /^invoke_agent$/, /^POST \/runtime\/v1\/runs\/:id\/events$/, /^project /, /^push /].every(has) && found;
   });
   expect(new Set(spans.map(({ attributes }) => attributes?.["khala.org_id"]))).toEqual(new Set(["traced"]));
 

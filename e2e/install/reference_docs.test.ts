@@ -131,7 +131,7 @@ test("docs/protocol/HTTP.md has every route", () => {
 
 test("the pages of metrics have every one that a server reports, with its type, and no other", async () => {
   await using own = await testDatabase();
-  const reported = (await scrapeBusyServer(own.url)).map(({ name, type }) => `${name} ${type}`);
+  const reported = (await scrapeBusyServer(own.url)).metrics.map(({ name, type }) => `${name} ${type}`);
   const pages = ["docs/sync/METRICS.md", "docs/conversations/METRICS.md", "docs/blackboard/METRICS.md"];
   const documented = pages.flatMap((page) =>
     rowsOf(read(page)).map(([name, type]) => `${code(name)} ${type}`),

@@ -1,4 +1,5 @@
 import type { Meter } from "@opentelemetry/api";
+import { durations } from "../kit/telemetry.ts";
 
 /** The metrics of the conversation plane. None has a label per conversation: there are too many. */
 export function conversationMetrics(meter: Meter) {
@@ -42,10 +43,11 @@ export function conversationMetrics(meter: Meter) {
     engines: gauge("khala_conversation_engines", "Engines that are kept for their conversations"),
     trims: counter("khala_conversation_trimmed_entries_total", "Entries removed by retention"),
     deletions: counter("khala_conversation_deletions_total", "Conversations removed, by cause"),
-    appendMs: meter.createHistogram("khala_conversation_append_ms", {
-      unit: "ms",
-      description: "From an engine's event to its place in the log",
-    }),
+    appendMs: durations(
+      meter,
+      "khala_conversation_append_seconds",
+      "From an engine's event to its place in the log",
+    ),
   };
   // Alerts see the first failure as an increase only if the series starts at zero.
   const { gapReads, slowCloses, replays, takeovers, trims } = metrics;

@@ -1,5 +1,6 @@
 import { ERRORS, type ErrorCode } from "@khala/contracts";
 import type { Meter } from "@opentelemetry/api";
+import { durations } from "../kit/telemetry.ts";
 
 /** The gateway's metrics. */
 export type GatewayMetrics = ReturnType<typeof gatewayMetrics>;
@@ -37,10 +38,11 @@ export function gatewayMetrics(meter: Meter) {
     denials: meter.createCounter("khala_gateway_denials_total", {
       description: "Requests, handshakes and pushes refused, by error code",
     }),
-    requests: meter.createHistogram("khala_gateway_request_ms", {
-      description: "HTTP requests, by route and status",
-      unit: "ms",
-    }),
+    requests: durations(
+      meter,
+      "http_server_request_duration_seconds",
+      "HTTP requests, by route, method and status",
+    ),
   };
   metrics.connects.add(0);
   for (const code of CLOSES) metrics.closes.add(0, { code: String(code) });

@@ -1,17 +1,43 @@
 import { ROOT_CONTEXT, trace } from "@opentelemetry/api";
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace";
 import { expect, test } from "vitest";
-import { openTelemetry, recordSpan, traceContext, traceparent } from "./telemetry.ts";
+import {
+  durations,
+  openTelemetry,
+  readResource,
+  recordSpan,
+  traceContext,
+  traceparent,
+} from "./telemetry.ts";
 
-test("scrapes metrics as Prometheus text, with millisecond buckets", async () => {
+test("scrapes metrics as Prometheus text, with durations in seconds", async () => {
   const telemetry = await openTelemetry();
   telemetry.meter.createCounter("things_total", { description: "Things" }).add(3, { kind: "a" });
-  telemetry.meter.createHistogram("work_ms", { description: "Work", unit: "ms" }).record(7);
+  durations(telemetry.meter, "work_seconds", "Work").record(7);
   const text = await telemetry.scrape();
   expect(text).toContain("# HELP things_total Things");
   expect(text).toMatch(/^things_total\{kind="a"\} 3/m);
-  expect(text).toMatch(/^work_ms_bucket\{le="5"\} 0/m);
-  expect(text).toMatch(/^work_ms_bucket\{le="10"\} 1/m);
+  expect(text).toMatch(/^work_seconds_bucket\{le="0.005"\} 0/m);
+  expect(text).toMatch(/^work_seconds_bucket\{le="0.01"\} 1/m);
+  await telemetry.shutdown();
+});
+
+test("says what reports, with the settings of OpenTelemetry", async () => {
+  const exporter = new InMemorySpanExporter();
+  const telemetry = await openTelemetry({
+    resource: readResource(
+      "shop",
+      "deployment.environment.name=staging,team=blue%20sky,service.name=other,broken",
+    ),
+    spanProcessor: new SimpleSpanProcessor({ exporter }),
+  });
+  telemetry.tracer.startSpan("work").end();
+  expect(exporter.getFinishedSpans()[0]!.resource.attributes).toMatchObject({
+    "service.name": "shop",
+    "deployment.environment.name": "staging",
+    team: "blue sky",
+  });
+  expect(await telemetry.scrape()).toMatch(/^target_info\{.*service_name="shop".*\} 1$/m);
   await telemetry.shutdown();
 });
 

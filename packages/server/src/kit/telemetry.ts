@@ -8,6 +8,7 @@ import {
   trace,
 } from "@opentelemetry/api";
 import { PrometheusExporter, PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
+import { resourceFromAttributes } from "@opentelemetry/resources";
 import {
   AggregationType,
   DataPointType,
@@ -16,8 +17,19 @@ import {
 } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
 
-/** Bounds of histograms in milliseconds, from "in memory" to "something is wrong". */
-const BUCKETS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000];
+/** Bounds of histograms in seconds, from "in memory" to "something is wrong". */
+const BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
+
+/** A histogram of durations: they are measured in milliseconds and reported in seconds. */
+export interface Durations {
+  record(ms: number, attributes?: Attributes): void;
+}
+
+/** Creates a histogram of durations. Its name ends in `_seconds`. */
+export function durations(meter: Meter, name: string, description: string): Durations {
+  const histogram = meter.createHistogram(name, { description, unit: "s" });
+  return { record: (ms, attributes) => histogram.record(ms / 1_000, attributes) };
+}
 
 /** The values of counters and gauges at one moment. */
 export interface MetricValues {
@@ -40,19 +52,42 @@ export interface Telemetry {
 export interface TelemetryOptions {
   /** OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are dropped without it. */
   readonly otlpEndpoint?: string;
+  /** What reports, such as its `service.name`: on every span, and as `target_info` in the metrics. */
+  readonly resource?: Attributes;
   /** An additional processor for every span. */
   readonly spanProcessor?: SpanProcessor;
+}
+
+/** The attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME name, of which the latter wins. What is no pair is left out. */
+export function readResource(serviceName: string | undefined, attributes = ""): Attributes {
+  const pairs = attributes.split(",").flatMap((pair) => {
+    const [, key, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
+    return key && value !== undefined ? [[key, decoded(value)] as const] : [];
+  });
+  return { ...Object.fromEntries(pairs), ...(serviceName && { "service.name": serviceName }) };
+}
+
+/** Commas and equals signs in values are percent-encoded. */
+function decoded(value: string): string {
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    return value;
+  }
 }
 
 /** Opens telemetry for one server. Nothing is global: two servers in one process do not mix. */
 export async function openTelemetry(options: TelemetryOptions = {}): Promise<Telemetry> {
   const exporter = new PrometheusExporter({ preventServerStart: true });
-  const serializer = new PrometheusSerializer(undefined, false, undefined, true, true);
+  const resource = resourceFromAttributes({ "service.name": "khala", ...options.resource });
+  // One series says what reports; no series says which library.
+  const serializer = new PrometheusSerializer(undefined, false, undefined, false, true);
   const metrics = new MeterProvider({
+    resource,
     readers: [exporter],
     views: [
       {
-        instrumentUnit: "ms",
+        instrumentUnit: "s",
         aggregation: { type: AggregationType.EXPLICIT_BUCKET_HISTOGRAM, options: { boundaries: BUCKETS } },
       },
     ],
@@ -64,7 +99,7 @@ export async function openTelemetry(options: TelemetryOptions = {}): Promise<Tel
     const url = `${options.otlpEndpoint.replace(/\/$/, "")}/v1/traces`;
     processors.push(new BatchSpanProcessor({ exporter: new OTLPTraceExporter({ url }) }));
   }
-  const traces = new TracerProvider({ spanProcessors: processors });
+  const traces = new TracerProvider({ resource, spanProcessors: processors });
   async function collect() {
     const { resourceMetrics, errors } = await exporter.collect();
     if (errors.length > 0) throw new AggregateError(errors, "Some metrics could not be read.");
@@ -126,6 +161,16 @@ export const ORG = "khala.org_id";
 /** The span attributes that name the org. */
 export function orgAttributes(org: string): Attributes {
   return { [ORG]: org };
+}
+
+/** The name and attributes of the span of an HTTP request, by OpenTelemetry's conventions. */
+export function httpSpan(
+  method: string,
+  route: string,
+  org: string,
+): { name: string; attributes: Attributes } {
+  const attributes = { "http.request.method": method, "http.route": route, ...orgAttributes(org) };
+  return { name: `${method} ${route}`, attributes };
 }
 
 /** Adds a finished span to the trace of `parent`; does nothing without a trace. */

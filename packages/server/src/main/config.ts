@@ -272,6 +272,14 @@ const SETTINGS = z.object({
     "How often watchers receive an overview of the server; nothing is measured without watchers",
   ),
   OTEL_EXPORTER_OTLP_ENDPOINT: z.url().optional().describe("Where traces are sent, OTLP over HTTP"),
+  OTEL_SERVICE_NAME: z
+    .string()
+    .optional()
+    .describe("The `service.name` of traces and metrics; `khala` unless set"),
+  OTEL_RESOURCE_ATTRIBUTES: z
+    .string()
+    .optional()
+    .describe("More attributes of traces and metrics: `key=value` pairs, with commas between them"),
   KHALA_TRACE_URL: z
     .string()
     .regex(/^https?:\/\//, "must start with http:// or https://")

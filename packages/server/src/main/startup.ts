@@ -11,7 +11,7 @@ import type { Context } from "../kit/context.ts";
 import { type NewId, type Random, uuidv7 } from "../kit/ids.ts";
 import { openQuotas } from "../kit/quota.ts";
 import type { SpanRing } from "../kit/span_ring.ts";
-import { openTelemetry } from "../kit/telemetry.ts";
+import { openTelemetry, readResource } from "../kit/telemetry.ts";
 import type { Config } from "./config.ts";
 
 export interface KhalaOptions {
@@ -59,8 +59,9 @@ export async function openContext(
   { config, log, clock = systemClock, random = Math.random, newId }: KhalaOptions,
   spans?: SpanRing,
 ): Promise<Context> {
-  const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint } = config;
+  const { OTEL_EXPORTER_OTLP_ENDPOINT: otlpEndpoint, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES } = config;
   const telemetry = await openTelemetry({
+    resource: { "service.version": VERSION, ...readResource(OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) },
     ...(otlpEndpoint && { otlpEndpoint }),
     ...(spans && { spanProcessor: spans }),
   });

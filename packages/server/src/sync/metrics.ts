@@ -1,4 +1,5 @@
 import type { Meter } from "@opentelemetry/api";
+import { durations } from "../kit/telemetry.ts";
 
 /** The metrics of the sync plane; docs/sync/METRICS.md lists them. */
 export type SyncMetrics = ReturnType<typeof syncMetrics>;
@@ -7,8 +8,7 @@ export type SyncMetrics = ReturnType<typeof syncMetrics>;
 export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
   const counter = (name: string, description: string) =>
     meter.createCounter(`khala_sync_${name}`, { description });
-  const duration = (name: string, description: string) =>
-    meter.createHistogram(`khala_sync_${name}`, { description, unit: "ms" });
+  const duration = (name: string, description: string) => durations(meter, `khala_sync_${name}`, description);
   const metrics = {
     appends: counter("appends_total", "Requests that appended authority events, by outcome"),
     writes: counter("document_writes_total", "Documents written, by topic"),
@@ -30,9 +30,9 @@ export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
     stale: counter("stale_cursors_total", "Cursors answered with stale_cursor, by topic and reason"),
     reads: counter("journal_reads_total", "Reads of the journal, by topic"),
     readFailures: counter("read_failures_total", "Reads of the journal that failed, by topic"),
-    replayBatch: duration("replay_batch_ms", "Time to read and encode one replay batch"),
-    catchUp: duration("catch_up_ms", "Time from a subscribe with a cursor until it was live"),
-    commitToPush: duration("commit_to_push_ms", "Time from the journal row to the first push of it"),
+    replayBatch: duration("replay_batch_seconds", "Time to read and encode one replay batch"),
+    catchUp: duration("catch_up_seconds", "Time from a subscribe with a cursor until it was live"),
+    commitToPush: duration("commit_to_push_seconds", "Time from the journal row to the first push of it"),
     retention: counter("retention_runs_total", "Retention passes, by outcome"),
     mirror: counter("second_sink_updates_total", "Updates given to the second sink, by topic and outcome"),
   };

@@ -30,12 +30,12 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
   );
   const live = gauge("live_subscriptions", "Subscriptions that are live, by topic");
   const rows = gauge("journal_rows", "Rows of the journal, by topic");
-  const age = gauge("journal_oldest_age_s", "Age of the oldest journal row in seconds, by topic");
+  const age = gauge("journal_oldest_age_seconds", "Age of the oldest journal row in seconds, by topic");
   const bytes = gauge("journal_bytes", "Size of the journal on disk, indexes included");
   const position = gauge("projection_lag", "Authority events that a projection has not taken yet, by topic");
   const failed = gauge("failed_streams", "Streams that a projection has set aside, by topic");
-  const keep = gauge("retention_keep_s", "Age at which retention removes a journal row, in seconds");
-  const polled = gauge("poll_age_s", "Seconds since this server last heard from the database");
+  const keep = gauge("retention_keep_seconds", "Age at which retention removes a journal row, in seconds");
+  const polled = gauge("poll_age_seconds", "Seconds since this server last heard from the database");
   const all: Observable[] = [
     head,
     floor,

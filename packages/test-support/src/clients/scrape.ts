@@ -10,7 +10,9 @@ export interface Metric {
 }
 
 /** The metrics of a server on which everything that is measured has happened: an append, a replay, a live push, a conversation, a task. */
-export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Metric[]> {
+export async function scrapeBusyServer(
+  databaseUrl: string,
+): Promise<{ readonly text: string; readonly metrics: readonly Metric[] }> {
   const types = ["Measured", "Weighed"];
   const agents = [
     agent("measured", { consumes: "Measured", run() {} }),
@@ -27,7 +29,8 @@ export async function scrapeBusyServer(databaseUrl: string): Promise<readonly Me
   await talk(server);
   await work(server);
   const text = await (await server.request("/metrics")).text();
-  return [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name, type]) => ({ name: name!, type: type! }));
+  const declared = text.matchAll(/^# TYPE (\w+) (\w+)$/gm);
+  return { text, metrics: [...declared].map(([, name, type]) => ({ name: name!, type: type! })) };
 }
 
 async function talk(server: TestServer): Promise<void> {

@@ -1,6 +1,6 @@
 import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Context } from "../../kit/context.ts";
-import type { Telemetry } from "../../kit/telemetry.ts";
+import { durations, type Telemetry } from "../../kit/telemetry.ts";
 import { ROUTER } from "../model/names.ts";
 import type { BreakerState, Breakers } from "../work/breaker.ts";
 import type { Slots } from "../work/slots.ts";
@@ -24,10 +24,11 @@ export function boardMetrics(
   const metrics = {
     routed: counter("khala_board_routed_total", "Tasks created by this server's router, by agent"),
     tasks: counter("khala_board_tasks_total", "Attempts settled, by agent, outcome and partition"),
-    taskMs: meter.createHistogram("khala_board_task_ms", {
-      description: "Duration of one attempt of an agent, by agent, outcome and partition",
-      unit: "ms",
-    }),
+    taskMs: durations(
+      meter,
+      "khala_board_task_seconds",
+      "Duration of one attempt of an agent, by agent, outcome and partition",
+    ),
     retries: counter("khala_board_retries_total", "Attempts that are retried, by agent and kind of failure"),
     deadLetters: counter(
       "khala_board_dead_letters_total",

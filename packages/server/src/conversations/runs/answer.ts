@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { SpanStatusCode } from "@opentelemetry/api";
+import type { EventJson, RunFinishedJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { type Attributes, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { Resume } from "../engines/engine.ts";
@@ -253,20 +253,39 @@ interface RunSpan {
 
 /** Starts the span. The run's id is the correlation id of what it publishes. */
 function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
-  const span = telemetry.tracer.startSpan("run", { startTime: clock.now() }, traceContext(run.trace));
+  const span = telemetry.tracer.startSpan(
+    "invoke_agent",
+    { startTime: clock.now(), attributes: { "gen_ai.operation.name": "invoke_agent" } },
+    traceContext(run.trace),
+  );
   if (span.isRecording())
     span.setAttributes({
       correlation_id: run.runId,
       "khala.run_id": run.runId,
       "khala.conv_id": run.convId,
+      "gen_ai.conversation.id": run.convId,
       ...orgAttributes(run.org),
     });
   return {
     trace: traceparent(span) ?? run.trace,
     end(outcome) {
       span.setAttribute("khala.outcome", outcome.kind);
-      if (outcome.kind === "failed") span.setStatus({ code: SpanStatusCode.ERROR, message: outcome.message });
+      if (outcome.kind === "failed") {
+        span.setAttribute("error.type", outcome.code);
+        span.setStatus({ code: SpanStatusCode.ERROR, message: outcome.message });
+      }
+      if (outcome.kind === "finished") span.setAttributes(usageAttributes(outcome.finished));
       span.end(clock.now());
     },
+  };
+}
+
+/** What the model used, by the names of OpenTelemetry's conventions for generative AI. */
+function usageAttributes({ reason, usage }: RunFinishedJson): Attributes {
+  const { input_tokens, output_tokens } = usage ?? {};
+  return {
+    ...(reason && { "gen_ai.response.finish_reasons": [reason] }),
+    ...(input_tokens !== undefined && { "gen_ai.usage.input_tokens": input_tokens }),
+    ...(output_tokens !== undefined && { "gen_ai.usage.output_tokens": output_tokens }),
   };
 }

@@ -150,9 +150,9 @@ export function openHttp(context: Context, options: HttpOptions): Http {
   app.addHook("onResponse", async (request, reply) => {
     const route = request.routeOptions.url ?? "unmatched";
     metrics.requests.record(reply.elapsedTime, {
-      route,
-      method: request.method,
-      status: String(reply.statusCode),
+      http_route: route,
+      http_request_method: request.method,
+      http_response_status_code: String(reply.statusCode),
     });
   });
 

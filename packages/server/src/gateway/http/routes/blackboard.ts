@@ -7,7 +7,7 @@ import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { StoredBytes } from "../../../database/stored_bytes.ts";
 import type { Context } from "../../../kit/context.ts";
-import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { type Revocations, tokenRevoked, whenRevoked } from "../../auth/revocations.ts";
 import {
   asSentAlone,
@@ -36,11 +36,8 @@ export function blackboardRoutes(
   http.route("artifact.publish", "POST", "/blackboard/v1/artifacts", async (who, request, reply) => {
     const { drafts, alone } = readDrafts(request.body);
     const parent = traceContext(request.headers.traceparent as string | undefined);
-    const span = context.telemetry.tracer.startSpan(
-      "publish artifacts",
-      { kind: SpanKind.SERVER, attributes: orgAttributes(who.org) },
-      parent,
-    );
+    const { name, attributes } = httpSpan("POST", "/blackboard/v1/artifacts", who.org);
+    const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
     try {
       const trace = traceparent(span);
       stored?.take(who.org, "blackboard", bodyBytes(request));

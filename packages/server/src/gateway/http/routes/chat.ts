@@ -7,7 +7,7 @@ import type { FastifyRequest } from "fastify";
 import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
-import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { readChat, readConvId, readRunId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, readAfter, readLimit, readMessage, readQuery, readText } from "../read_request.ts";
@@ -20,11 +20,8 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   http.route("conversation.write", "POST", "/chat", async (who, request, reply) => {
     const command = readChat(request.body, headerOf(request, "idempotency-key"));
     const parent = traceContext(headerOf(request, "traceparent"));
-    const span = context.telemetry.tracer.startSpan(
-      "chat",
-      { kind: SpanKind.SERVER, attributes: orgAttributes(who.org) },
-      parent,
-    );
+    const { name, attributes } = httpSpan("POST", "/chat", who.org);
+    const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
     try {
       const trace = traceparent(span);
       const answer = await conversations.chat(who, { ...command, ...(trace && { trace }) });

@@ -9,7 +9,7 @@ import { appendAs } from "../../../events/append_access.ts";
 import { type Authority, isStreamId } from "../../../events/authority.ts";
 import type { StreamDefinition, StreamEvent } from "../../../events/stream.ts";
 import type { Context } from "../../../kit/context.ts";
-import { orgAttributes, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
 import { bodyBytes, readLimit, readMessage } from "../read_request.ts";
@@ -36,11 +36,8 @@ export function runtimeRoutes(
       const { id } = request.params as { id: string };
       const { expected_seq, events } = readBody(request);
       const parent = traceContext(request.headers.traceparent as string | undefined);
-      const span = context.telemetry.tracer.startSpan(
-        `append ${stream.kind}`,
-        { kind: SpanKind.SERVER, attributes: orgAttributes(viewer.org) },
-        parent,
-      );
+      const { name, attributes } = httpSpan("POST", `${stream.path}/:id/events`, viewer.org);
+      const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
       try {
         const trace = traceparent(span);
         stored?.take(viewer.org, "sync", bodyBytes(request));
