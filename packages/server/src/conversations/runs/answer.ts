@@ -262,7 +262,6 @@ function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
     span.setAttributes({
       correlation_id: run.runId,
       "khala.run_id": run.runId,
-      "khala.conv_id": run.convId,
       "gen_ai.conversation.id": run.convId,
       ...orgAttributes(run.org),
     });

@@ -30,12 +30,12 @@ test("who failed for good is named, and who was only retried", () => {
 });
 
 test("a run is named by its conversation, with what it published", () => {
-  const run = (failed: boolean) => span("run", { "khala.conv_id": "c1" }, failed);
-  expect(traceName([span("chat"), run(true)])).toBe("Conversation c1 · failed");
-  expect(traceName([span("chat"), run(false), routed("Topic")])).toBe("Conversation c1 · Topic");
+  const run = (failed: boolean) => span("invoke_agent", { "gen_ai.conversation.id": "c1" }, failed);
+  expect(traceName([span("POST /chat"), run(true)])).toBe("Conversation c1 · failed");
+  expect(traceName([span("POST /chat"), run(false), routed("Topic")])).toBe("Conversation c1 · Topic");
 });
 
 test("what is neither is named by its topic, else by its first span", () => {
   expect(traceName([span("append"), span("project", { "khala.topic": "app.orders" })])).toBe("app.orders");
-  expect(traceName([span("append", {}, true)])).toBe("append · failed");
+  expect(traceName([span("POST /tasks", {}, true)])).toBe("POST /tasks · failed");
 });

@@ -9,7 +9,7 @@ const MAX_NAMED = 3;
 export function traceName(spans: readonly EndedSpan[]): string {
   const byStart = spans.toSorted((a, b) => a.startedAt - b.startedAt);
   const types = [...new Set(byStart.flatMap(({ attributes }) => textOf(attributes[TYPE])))];
-  const convId = byStart.flatMap(({ attributes }) => textOf(attributes["khala.conv_id"]))[0];
+  const convId = byStart.flatMap(({ attributes }) => textOf(attributes["gen_ai.conversation.id"]))[0];
   const topic = byStart.flatMap(({ attributes }) => textOf(attributes["khala.topic"]))[0];
   const [first, last] = [types[0], types.at(-1)];
   const path = first === last ? first : `${first} → ${last}`;
@@ -25,7 +25,7 @@ function failureOf(spans: readonly EndedSpan[], what: string): string | undefine
   const agents = [...new Set(failed.flatMap(({ attributes }) => textOf(attributes[AGENT])))];
   if (agents.length === 0) {
     const [{ name = "" } = {}] = failed;
-    return name === what || name === "run" ? "failed" : `${name} failed`;
+    return name === what || name === "invoke_agent" ? "failed" : `${name} failed`;
   }
   const lost = agents.filter((agent) => !recovered(spans, agent));
   const named = lost.length > 0 ? lost : agents;
