@@ -21,6 +21,7 @@ import {
   SettleRequestSchema,
   SettleResponseSchema,
 } from "@khala/contracts/blackboard/v1";
+import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import { LIMIT, type Operation, type Operations, PAGED, text } from "./operation.ts";
 
 const CORRELATION = text("Those of one correlation.");
@@ -112,6 +113,12 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     bodyOptional: true,
     responses: { 200: HeartbeatResponseSchema },
     errors: ["lease_lost"],
+  },
+  "POST /blackboard/v1/claims/:claim_id/events": {
+    summary: "Posts to the conversation that the task belongs to",
+    body: PostEventsRequestSchema,
+    responses: { 204: null },
+    errors: ["lease_lost", "conversation_busy"],
   },
   "POST /blackboard/v1/claims/:claim_id/settle": {
     summary: "Ends a claim, with outputs or a failure",

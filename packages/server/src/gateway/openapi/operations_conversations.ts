@@ -1,6 +1,8 @@
 import {
   ChatRequestSchema,
   ChatResponseSchema,
+  ChooseBranchRequestSchema,
+  ChooseBranchResponseSchema,
   ConversationListSchema,
   ConversationStateSchema,
   EditQueuedRequestSchema,
@@ -35,7 +37,11 @@ export const CONVERSATION_OPERATIONS: Operations = {
   },
   "GET /chat": {
     summary: "Lists the conversations that one owns or takes part in, newest first",
-    query: PAGED,
+    query: {
+      ...PAGED,
+      status: text("Statuses of the newest run, separated by commas: running, finished, failed, stopped."),
+      q: text("Words of a message, or their beginnings."),
+    },
     responses: { 200: ConversationListSchema },
   },
   "GET /chat/:conv_id": {
@@ -44,7 +50,11 @@ export const CONVERSATION_OPERATIONS: Operations = {
   },
   "GET /chat/:conv_id/messages": {
     summary: "Reads a page of messages, as the AI SDK's `UIMessage`",
-    query: { before: text("The `before` of the page that was read before."), limit: LIMIT },
+    query: {
+      before: text("The `before` of the page that was read before."),
+      leaf: text("The last message of the branch that is read, instead of the active one."),
+      limit: LIMIT,
+    },
     responses: { 200: UiMessagePageSchema },
   },
   "GET /chat/:conv_id/log": {
@@ -59,6 +69,12 @@ export const CONVERSATION_OPERATIONS: Operations = {
     body: ANY_JSON,
     bodyOptional: true,
     responses: { 200: StopResponseSchema },
+  },
+  "POST /chat/:conv_id/branch": {
+    summary: "Goes to another branch",
+    body: ChooseBranchRequestSchema,
+    responses: { 200: ChooseBranchResponseSchema },
+    errors: ["conversation_busy"],
   },
   "POST /chat/:conv_id/events": {
     summary: "Adds events without a run",
