@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { agent, FatalError } from "@khala/server";
+import { scripted } from "@khala/server/engines";
 import { RawClient } from "@khala/test-support/clients/clients";
 import { eventually } from "@khala/test-support/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
@@ -74,6 +75,7 @@ beforeAll(async () => {
   database = await testDatabase();
   server = await startServer(database.url, {
     agents,
+    engine: scripted(),
     dev: false,
     settings: { KHALA_AUTH_ISSUER_KEY: ISSUER_KEY, KHALA_BOARD_POLL_MS: "50" },
   });
@@ -140,6 +142,18 @@ const make = {
     for (const role of ["member", "viewer"] as const)
       await asOwner("PUT", { path: `/chat/${conv_id}/participants/${ROLES[role].sub}`, body: { role } });
     return conv_id;
+  },
+  async toolCall() {
+    const conv_id = `conv-${randomUUID()}`;
+    const body = { conv_id, message: "/approve it" };
+    const { run_id } = JSON.parse(await asOwner("POST", { path: "/chat", body }));
+    await asOwner("PUT", { path: `/chat/${conv_id}/participants/mel`, body: { role: "member" } });
+    await asOwner("PUT", { path: `/chat/${conv_id}/participants/vic`, body: { role: "viewer" } });
+    await eventually("a call that waits", async () => {
+      const { run } = JSON.parse(await asOwner("GET", { path: `/chat/${conv_id}` }));
+      return run?.status === "waiting";
+    });
+    return `${conv_id}/tools/${run_id}-approve`;
   },
   async file() {
     const conv_id = await make.conversation();
@@ -283,6 +297,13 @@ const ROWS: Record<string, Row> = {
     // There is no such message, which only those learn who may write.
     request: (id) => ({ path: `/chat/${id}/branch`, body: { message_id: "none" } }),
     cells: "404 404 404 403 403 404 403 404 403",
+  },
+  "GET /approvals": { request: () => ({ path: "/approvals" }), cells: "200 200 200 403 403 200 403 200 200" },
+  "POST /chat/:conv_id/tools/:call_id": {
+    make: make.toolCall,
+    unknown: "conv-nothing/tools/nothing",
+    request: (id) => ({ path: `/chat/${id}`, body: { approve: true } }),
+    cells: "200 404 404 403 403 200 403 200 403",
   },
   "GET /chat/:conv_id/queue": {
     make: make.conversation,

@@ -41,6 +41,7 @@ export const ERRORS = {
   conversation_busy: meaning(409, 4409, true),
   idempotency_conflict: meaning(409, 4409),
   run_begun: meaning(409, 4409),
+  already_decided: meaning(409, 4409),
   stale_cursor: meaning(410, 4410),
   payload_too_large: meaning(413, 1009),
   upgrade_required: meaning(426, 4426),

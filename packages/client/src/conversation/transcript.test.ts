@@ -17,6 +17,17 @@ test("the end of a run is its outcome", () => {
   });
 });
 
+test("a run that waits says for what, until its calls are decided and it goes on", () => {
+  const waits_for = [{ tool_call_id: "t", tool: "pay", waits_for: "approval" }];
+  const waiting = apply(framesOf(ofRun("r", started, { run_waiting: { calls: waits_for } })));
+  expect(waiting.run).toMatchObject({ status: "waiting", waits_for });
+  const decided = { tool_approval_decided: { tool_call_id: "t", decision: { approved: true } } };
+  const then = reduce(waiting, eventFrame({ runId: "r", event: decided }, 3));
+  expect(then.run).toMatchObject({ status: "waiting", waits_for: [] });
+  const resumed = reduce(then, eventFrame({ runId: "r", event: { run_resumed: { attempt: 0 } } }, 4));
+  expect(resumed.run).toEqual({ run_id: "r", status: "running" });
+});
+
 test("what is going on is said until something else is", () => {
   const searching = apply(framesOf(ofRun("r", started, { status: { text: "searching" } })));
   expect(searching.activity).toBe("searching");

@@ -18,6 +18,7 @@ import {
   appendText,
   changeMessage,
   cutBack,
+  decideToolCall,
   replaceMessage,
   reuseObjects,
 } from "./transcript_messages.ts";
@@ -135,7 +136,18 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
   // A run with events is running, even if its start was trimmed.
   if (runId === "" || next.memory.ended.includes(runId)) return next;
   const created = event.run_started?.started_at;
-  return withRun(next, { run_id: runId, status: "running", ...(created && { created_at: created }) });
+  const waits = waitOf(next.run?.run_id === runId ? next.run : null, event);
+  const status = waits ? "waiting" : "running";
+  return withRun(next, { run_id: runId, status, ...(created && { created_at: created }), ...waits });
+}
+
+/** What the run waits for after an event; undefined when it does not wait. A decision alone does not end the wait. */
+function waitOf(run: RunJson | null, event: EventJson): Pick<RunJson, "waits_for"> | undefined {
+  if (event.run_waiting) return { waits_for: event.run_waiting.calls ?? [] };
+  if (run?.status !== "waiting" || event.run_resumed) return undefined;
+  const decided = event.tool_approval_decided ?? event.tool_result;
+  const { waits_for: calls = [] } = run;
+  return decided ? { waits_for: calls.filter((call) => call.tool_call_id !== decided.tool_call_id) } : run;
 }
 
 function applyEvent(before: Transcript, runId: string, event: EventJson): Transcript {
@@ -181,6 +193,8 @@ function said(
     );
   if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
   if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
+  const decided = event.tool_approval_requested ?? event.tool_approval_decided;
+  if (decided) return decideToolCall(messages, decided);
   if (file_added?.file) {
     const { message_id, file } = file_added;
     return change(message_id, (there) => addPart(there, { file }));
@@ -210,7 +224,9 @@ function ended(before: Transcript, status: string, outcome: RunOutcome): Transcr
 /** The run's record is written after its log, so the log takes precedence. */
 function withRun(before: Transcript, run: RunJson | null): Transcript {
   const known = run && before.memory.ended.includes(run.run_id ?? "") ? null : run;
-  if (before.run?.run_id === known?.run_id && before.run?.status === known?.status) return before;
+  const waits = [before.run, known].map((of) => of?.waits_for?.length ?? 0);
+  const same = before.run?.run_id === known?.run_id && before.run?.status === known?.status;
+  if (same && waits[0] === waits[1]) return before;
   return { ...before, run: known };
 }
 

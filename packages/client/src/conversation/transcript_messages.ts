@@ -2,6 +2,7 @@ import type {
   MessageJson,
   PartJson,
   RunResumedJson,
+  ToolApprovalDecidedJson,
   ToolCallJson,
   ToolJson,
   ToolResultJson,
@@ -118,9 +119,23 @@ export function appendText(
 /** The message with a tool call. */
 export function addToolCall(
   message: TranscriptMessageJson,
-  { tool_call_id = "", tool = "", input = null }: ToolCallJson,
+  { tool_call_id = "", tool = "", input = null, waits_for }: ToolCallJson,
 ): TranscriptMessageJson {
-  return addPart(message, { tool: { tool_call_id, tool, input } });
+  return addPart(message, { tool: { tool_call_id, tool, input, ...(waits_for && { waits_for }) } });
+}
+
+/** The messages with a tool call that needs a decision, or has it. */
+export function decideToolCall(
+  messages: Messages,
+  { message_id = "", tool_call_id, decision }: ToolApprovalDecidedJson,
+): Messages {
+  const at = messages.findLastIndex((message) => message.message_id === message_id);
+  const { parts = [] } = messages[at] ?? {};
+  const index = parts.findIndex(({ tool }) => tool?.tool_call_id === tool_call_id);
+  const tool = parts[index]?.tool;
+  if (!tool) return messages;
+  const decided = { tool: { ...tool, waits_for: "approval", ...(decision && { decision }) } };
+  return replaced(messages, at, { ...messages[at], parts: replaced(parts, index, decided) });
 }
 
 /** The message with a tool result, merged with its call. */

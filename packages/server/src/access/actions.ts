@@ -44,6 +44,8 @@ export const ACTIONS = {
 
   "conversation.read": { ...chat, roles: ["member", "viewer"] },
   "conversation.write": { ...chat, roles: ["member"] },
+  // A tool call that a run waits for: a person approves it, or a client executes it.
+  "tool_call.decide": { ...chat, roles: ["member"] },
   // Who takes part.
   "conversation.manage": { ...chat, audited: true },
   // A queued message, whose owner is its author.
@@ -66,6 +68,8 @@ export const ACTIONS = {
     orgWide: SCOPES.ops,
     audited: true,
   },
+  // The inbox: what the caller may see of conversations and of the board is decided for each.
+  "approvals.list": { scopes: [SCOPES.chat, SCOPES.chatService, SCOPES.blackboardRead], to: "org" },
   "approval.read": { scopes: [SCOPES.blackboardRead], to: "org" },
   "approval.decide": { scopes: [SCOPES.blackboardWrite], to: "org", audited: true },
   "dead_letter.read": { scopes: [SCOPES.blackboardRead], to: "org" },

@@ -39,6 +39,8 @@ import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
 import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
 import type { TimelineFrame } from "./timeline/timeline.ts";
 import { prepareTurn } from "./turns/prepare_turn.ts";
+import { listApprovals } from "./waiting/awaited_calls.ts";
+import { type Decided, decideCall } from "./waiting/decide.ts";
 
 export type { ConversationOptions } from "./options.ts";
 
@@ -64,8 +66,9 @@ export const STOP_WAKEUP = "stop:";
 export const TAKEOVER_WAKEUP = "takeover";
 /** The wakeup that says that participants of some conversation have changed. */
 export const PEOPLE_WAKEUP = "people";
+const LISTED_APPROVALS = 1_000;
 const REPORT_TIMEOUT_MS = 5_000;
-const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running"]);
+const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running", "waiting"]);
 const READ_TIMEOUT_MS = 10_000;
 const DEFAULT_FILE_BYTES = 25 << 20;
 
@@ -131,7 +134,8 @@ export async function openConversationPlane(
     options.wakeups.send(PEOPLE_WAKEUP);
   });
   const onDequeued = (run: ConversationRef) => void queue.announce(run);
-  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued });
+  const recover = (run: ConversationRef) => void goOn(run);
+  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued, recover });
   const takeover = openTakeover(context, {
     log,
     messages: messageStore,
@@ -240,6 +244,17 @@ export async function openConversationPlane(
     };
   }
 
+  /** Continues or ends a run that has waited. When this server cannot, another one does. */
+  async function goOn(conversation: ConversationRef): Promise<void> {
+    try {
+      await takeover.recover(conversation);
+    } catch (error) {
+      const details = { err: (error as Error).message, conversation: conversation.convId };
+      context.log.warn(details, "a waiting run could not go on here");
+      wakeOthers();
+    }
+  }
+
   /** Cancels the run if it is queued. */
   async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
     try {
@@ -289,7 +304,10 @@ export async function openConversationPlane(
       const stopped = await store.requestStop(conversation, "stopped", runId);
       if (!stopped) return { stopped: false };
       if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
-      else if (stopped.active) await takeover.recover(conversation);
+      else if (stopped.active) {
+        await leases.wake({ ...conversation, runId: stopped.runId });
+        await takeover.recover(conversation);
+      }
       return { run_id: stopped.runId, stopped: true };
     },
 
@@ -309,6 +327,25 @@ export async function openConversationPlane(
     async cancelQueued(caller, convId, runId) {
       checkConvId(convId);
       return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
+    },
+
+    async decideCalls(caller, convId, decisions) {
+      refuseWhenStopping(draining);
+      checkConvId(convId);
+      const conversation = await store.check(caller, "tool_call.decide", convId);
+      const deps = { database, log, files, waitMs: leaseMs };
+      let last: Decided | undefined;
+      for (const decision of decisions) {
+        last = await decideCall(context, deps, conversation, caller.subject, decision);
+        if (last.resumes) await goOn(conversation);
+      }
+      if (!last) throw new KhalaError("invalid_request", "There is no decision in the request.");
+      return last.answer;
+    },
+
+    approvals: (caller) => {
+      const ofOrg = reachesOrg(caller, "conversation.read");
+      return listApprovals(database, caller.org, ofOrg ? undefined : caller.subject, LISTED_APPROVALS);
     },
 
     async post(caller, convId, events) {
@@ -348,13 +385,17 @@ export async function openConversationPlane(
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await told(await store.check(caller, "conversation.read", convId));
-      const { messages: newest, before, cursor, endOf } = await readSnapshot(conversation, PAGE);
+      const snapshot = await readSnapshot(conversation, PAGE);
+      const { messages: newest, before, cursor } = snapshot;
       const { queued = [] } = await queue.list(conversation);
       const people = await participants.list(conversation);
       const run = await store.run(conversation);
       // The run's row is updated after its last event.
-      const end = run && ACTIVE.has(run.status) ? endOf(run.run_id ?? "") : undefined;
-      const isActive = ACTIVE.has(end?.status ?? run?.status);
+      const { run_id: runId = "", status } = run ?? {};
+      const calls = status === "running" ? snapshot.waitingFor(runId) : undefined;
+      const waits = calls && { status: "waiting", waits_for: [...calls] };
+      const end = ACTIVE.has(status) ? (snapshot.endOf(runId) ?? waits) : undefined;
+      const isActive = ACTIVE.has(end?.status ?? status);
       return {
         conv_id: convId,
         cursor,

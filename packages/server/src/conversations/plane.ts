@@ -2,12 +2,15 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import type {
   ChatResponseJson,
   ChooseBranchResponseJson,
+  ClientToolJson,
   ConversationStateJson,
   ConversationSummaryJson,
+  DecideToolResponseJson,
   EditQueuedRequestJson,
   EventJson,
   ParticipantListJson,
   PartJson,
+  PendingApprovalJson,
   PostEventsResponseJson,
   QueueStateJson,
   RunJson,
@@ -25,6 +28,7 @@ import type { MessagePage } from "./messages/message_store.ts";
 import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
 import type { TimelineEvent } from "./timeline/timeline.ts";
+import type { CallDecision } from "./waiting/decide.ts";
 
 /** How a message is handled while a run is active. */
 export type BusyPolicy = "reject" | "queue" | "interrupt";
@@ -38,6 +42,8 @@ export interface ChatCommand extends ForkRequest {
   readonly parts?: readonly PartJson[];
   /** Settings of the turn, checked by the engine's schema. */
   readonly params?: JsonObject;
+  /** Tools that the client executes in this turn. */
+  readonly tools?: readonly ClientToolJson[];
   readonly idempotencyKey?: string;
   readonly policy?: BusyPolicy;
   /** The id of the user's message; generated when absent. */
@@ -146,6 +152,17 @@ export interface ConversationPlane extends Service {
   ): Promise<QueueStateJson>;
   /** Cancels a queued message; run_begun once its run has begun. */
   cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
+  /**
+   * Decides tool calls that a run waits for; it goes on, on any server, when all are decided. The same decision again gets the
+   * same answer, and another one is already_decided. Returns the answer to the last one.
+   */
+  decideCalls(
+    caller: Caller,
+    convId: string,
+    decisions: readonly CallDecision[],
+  ): Promise<DecideToolResponseJson>;
+  /** The tool calls that wait for an approval, in the conversations that the caller may read; oldest first. */
+  approvals(caller: Caller): Promise<PendingApprovalJson[]>;
   /** Adds events without a run, and stores their messages. */
   post(caller: Caller, convId: string, events: readonly EventJson[]): Promise<PostEventsResponseJson>;
   /** Makes the branch through a message the active one. */

@@ -16,6 +16,7 @@ import { openQueue } from "./queue/queue.ts";
 import { openLeases } from "./runs/leases.ts";
 import { failed } from "./runs/outcome.ts";
 import { openStore } from "./store.ts";
+import { findCall, isAsked, storeDecision } from "./waiting/awaited_calls.ts";
 
 /** Enough that reading all of them would show. */
 const MANY = 20_000;
@@ -42,6 +43,11 @@ beforeEach(async () => {
       FROM generate_series(1, ${MANY}) i`,
   });
   await query({ text: `UPDATE runtime.conversations SET leaf_id = 'm${MANY}' WHERE conv_id = 'c1'` });
+  await query({
+    text: `INSERT INTO runtime.awaited_calls (org_id, conv_id, run_id, tool_call_id, message_id, tool, waits_for, state)
+      SELECT 'acme', 'c1', 'r' || i, 't', 'm' || i, 'pay', 'approval', CASE WHEN i % 2 = 0 THEN 'pending' ELSE 'approved' END
+      FROM generate_series(1, ${MANY}) i`,
+  });
   await query({
     text: `INSERT INTO runtime.participants (org_id, conv_id, subject, role)
       SELECT 'acme', 'c' || i, 's' || (i % 100), 'viewer' FROM generate_series(1, ${MANY}) i`,
@@ -107,6 +113,13 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     await participants.remove(conversation, "bob");
     await store.requestStop(conversation, "stopped");
     await leases.renew([held]);
+    const pay = { message_id: "m1", tool_call_id: "t", tool: "pay", waits_for: "approval" };
+    await leases.park(held, [pay]);
+    await leases.wake(held);
+    await findCall(database, c1, "t");
+    await isAsked(database, held, "t");
+    const decided = { state: "approved", contentHash: "h", cursor: "e.0-0", decidedBy: "ada" } as const;
+    await storeDecision(database, held, "t", decided);
     await leases.finish(held, failed("timeout", "late"), { next: false });
     await leases.queuedConversations(50, ["full"]);
     await leases.claimNext(c1);

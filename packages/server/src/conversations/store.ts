@@ -1,6 +1,12 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, topicForConv } from "@khala/contracts";
-import type { PartJson, QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
+import type {
+  ClientToolJson,
+  PartJson,
+  PendingCallJson,
+  QueuedMessageJson,
+  RunJson,
+} from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
 import type { Action, ParticipantRole } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
@@ -10,6 +16,7 @@ import { isoTime } from "./messages/message_row.ts";
 import type { Question, StoredQuestion } from "./messages/question.ts";
 import { type Admission, admit, type NewRun } from "./queue/admission.ts";
 import { QUEUED } from "./queue/queue.ts";
+import { WAITS_FOR } from "./waiting/awaited_calls.ts";
 
 type Tx = Pick<Database, "query">;
 
@@ -20,6 +27,8 @@ export interface ClaimedRun extends ConversationRef, Question, StoredQuestion {
   /** The parts of the message, when it is more than a text, and the settings of the turn. */
   readonly parts: readonly PartJson[] | null;
   readonly params: JsonObject | null;
+  /** Tools that the client executes. */
+  readonly tools: readonly ClientToolJson[] | null;
   readonly fence: bigint;
   /** W3C traceparent of the request. */
   readonly trace: string | null;
@@ -33,6 +42,7 @@ export interface Conversation extends ConversationRef {
   /** The caller's role, if it takes part without being the owner. */
   readonly role: ParticipantRole | null;
   readonly run: string | null;
+  /** Whether the lease of the active run lasts; null for a run that waits for a person, and without a run. */
   readonly alive: boolean | null;
   /** The milliseconds until the lease of the active run ends. */
   readonly leaseLeftMs: number | null;
@@ -93,17 +103,20 @@ const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.lo
   c.lease_until > clock_timestamp() AS alive,
   (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed,
   c.untold_from IS NOT NULL AS untold`;
-const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id`;
+const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id,
+  ${WAITS_FOR} AS waits_for`;
 
 /** A run as it is read. */
 type RunRow = Omit<RunJson, "error"> & {
   readonly error: string | null;
   readonly error_code: string | null;
   readonly error_id: string | null;
+  readonly waits_for?: PendingCallJson[] | null;
 };
 
 /** A run for its readers. */
-export function runJson({ error, error_code, error_id, ...run }: RunRow): RunJson {
+export function runJson({ error, error_code, error_id, waits_for, ...run }: RunRow): RunJson {
+  if (run.status === "waiting" && waits_for) return { ...run, waits_for };
   if (run.status !== "failed") return run;
   const why = { code: error_code ?? "engine_failed", message: error ?? "", ...(error_id && { error_id }) };
   return { ...run, error: why };
@@ -170,7 +183,7 @@ export function openStore(database: Database, options: StoreOptions): Store {
         text: `UPDATE runtime.conversation_runs r SET stop_requested = coalesce(r.stop_requested, $4)
           FROM runtime.conversations c
           WHERE c.org_id = $1 AND c.conv_id = $2 AND c.generation = $3 AND r.org_id = c.org_id
-            AND ${runId === undefined ? "r.run_id = c.run_id" : "r.run_id = $5 AND r.conv_id = c.conv_id AND r.status IN ('queued', 'running')"}
+            AND ${runId === undefined ? "r.run_id = c.run_id" : "r.run_id = $5 AND r.conv_id = c.conv_id AND r.status IN ('queued', 'running', 'waiting')"}
           RETURNING r.run_id AS "runId", r.run_id IS NOT DISTINCT FROM c.run_id AS active,
             coalesce(c.lease_until > clock_timestamp(), false) AS alive`,
         values: [org, convId, generation, reason, ...(runId === undefined ? [] : [runId])],

@@ -20,6 +20,7 @@ import type { Revocations } from "./auth/revocations.ts";
 import { limitConnections } from "./http/connection_limit.ts";
 import { type Health, healthRoutes } from "./http/health.ts";
 import { type Http, httpUrl, listenError, openHttp, type Route } from "./http/http.ts";
+import { approvalRoutes } from "./http/routes/approvals.ts";
 import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/blackboard.ts";
 import { chatRoutes } from "./http/routes/chat.ts";
 import { dashboardRoutes, readFiles } from "./http/routes/dashboard.ts";
@@ -41,6 +42,7 @@ import { participantRoutes } from "./http/routes/participants.ts";
 import { queueRoutes } from "./http/routes/queue.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
+import { toolRoutes } from "./http/routes/tools.ts";
 import { mcpRoutes } from "./mcp/mcp_routes.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import type { ChannelDefinition } from "./phoenix/channel.ts";
@@ -155,6 +157,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   chatRoutes(http, context, conversations);
   fileRoutes(http, conversations);
   queueRoutes(http, conversations);
+  toolRoutes(http, conversations);
+  approvalRoutes(http, conversations, options.blackboard);
   participantRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);

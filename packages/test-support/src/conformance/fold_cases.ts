@@ -42,6 +42,7 @@ const answer = (parts: TranscriptMessageJson["parts"], of: TranscriptMessageJson
 });
 const tool = (id: string) => ({ tool: { tool_call_id: id, tool: "search", input: { q: id }, output: [id] } });
 const file = { url: "/files/f", media_type: "image/png", name: "a.png", size: "3" };
+const decision = { approved: false, reason: "Too much.", decided_by: "ann", decided_at: AT };
 const source = { source_id: "s", url: "https://example.com", title: "Example" };
 
 /** The cases of the fold. Both sides run all of them. */
@@ -135,6 +136,33 @@ export const FOLD_CASES: readonly FoldCase[] = [
     name: "a resumed run of which nothing is kept begins again",
     events: [started, asked, delta("lost"), { run_resumed: { attempt: 1 } }, delta("again")],
     messages: [question, answer([{ text: "again" }], { status: "streaming" })],
+  },
+  {
+    name: "a call says what it waits for, and what was decided",
+    events: [
+      started,
+      asked,
+      { tool_call: { message_id: "m", tool_call_id: "a", tool: "pay", input: 1 } },
+      { tool_call: { message_id: "m", tool_call_id: "b", tool: "ask", input: 2, waits_for: "output" } },
+      { tool_approval_requested: { message_id: "m", tool_call_id: "a" } },
+      { tool_approval_requested: { message_id: "m", tool_call_id: "unknown" } },
+      { run_waiting: {} },
+      { tool_approval_decided: { message_id: "m", tool_call_id: "a", decision } },
+      { tool_result: { message_id: "m", tool_call_id: "b", tool: "ask", output: "Bern" } },
+      { run_resumed: { attempt: 0, kept: [{ message_id: "m", parts: 2 }] } },
+      delta("Thanks."),
+    ],
+    messages: [
+      question,
+      answer(
+        [
+          { tool: { tool_call_id: "a", tool: "pay", input: 1, waits_for: "approval", decision } },
+          { tool: { tool_call_id: "b", tool: "ask", input: 2, waits_for: "output", output: "Bern" } },
+          { text: "Thanks." },
+        ],
+        { status: "streaming" },
+      ),
+    ],
   },
   {
     name: "a result without its call is kept",

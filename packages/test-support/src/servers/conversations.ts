@@ -6,6 +6,7 @@ import type {
 } from "@khala/contracts/conversation/v1";
 import { readConfig } from "@khala/server";
 import { defineApp } from "../../../server/src/app.ts";
+import type { EngineFactory } from "../../../server/src/conversations/engines/engine.ts";
 import type { Log, Position } from "../../../server/src/conversations/log/log.ts";
 import { openPostgresLog } from "../../../server/src/conversations/log/postgres/postgres_log.ts";
 import {
@@ -41,6 +42,8 @@ export interface ConversationServerOptions {
   readonly settings?: Readonly<Record<string, string>>;
   readonly clock?: Clock;
   readonly conversations?: Partial<ConversationSettings>;
+  /** Answers in the place of the test. */
+  readonly engine?: EngineFactory;
 }
 
 /** What conversations are told unless a test says otherwise. */
@@ -100,7 +103,7 @@ const ALL = { entries: 100_000, bytes: 1 << 30 };
 /** Starts a server on a database that may be shared with others. */
 export async function startConversations(
   databaseUrl: string,
-  { settings = {}, clock, conversations = {} }: ConversationServerOptions = {},
+  { settings = {}, clock, conversations = {}, engine: given }: ConversationServerOptions = {},
 ): Promise<ConversationServer> {
   const config = readConfig({
     DATABASE_URL: databaseUrl,
@@ -129,7 +132,7 @@ export async function startConversations(
   const plane = await openConversationPlane(database, log, context, {
     ...CONVERSATIONS,
     ...conversations,
-    engine: engine.factory,
+    engine: given ?? engine.factory,
     runs: runEvents(authority),
     files: await openChatFiles(config, database, context),
     wakeups,

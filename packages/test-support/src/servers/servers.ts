@@ -26,6 +26,7 @@ export interface ServerOptions {
   readonly clock?: Clock;
   readonly models?: AppDefinition["models"];
   readonly agents?: NonNullable<AppDefinition["agents"]>;
+  readonly engine?: NonNullable<AppDefinition["engine"]>;
   readonly dev?: boolean;
 }
 
@@ -65,6 +66,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     clock,
     models = [runSummaries, workerSummaries, notifications],
     agents = [],
+    engine,
     dev = true,
   } = options;
   const config = readConfig({
@@ -77,7 +79,10 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     KHALA_HINTS: "off",
     ...settings,
   });
-  const khala = await createKhala({ models, agents }, { config, dev, ...(clock && { clock }) });
+  const khala = await createKhala(
+    { models, agents, ...(engine && { engine }) },
+    { config, dev, ...(clock && { clock }) },
+  );
   const { url } = khala;
   return {
     khala,

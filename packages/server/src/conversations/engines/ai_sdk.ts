@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import type { CustomJson } from "@khala/contracts/conversation/v1";
-import type { LanguageModel, streamText, TextStreamPart, ToolSet } from "ai";
+import type { LanguageModel, streamText, TextStreamPart, ToolSet, TypedToolCall } from "ai";
 import { type ParamsSchema, withParams } from "../turns/params.ts";
 import { modelMessages } from "./ai_sdk_messages.ts";
 import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
@@ -31,7 +31,10 @@ export interface AiSdkOptions<Params = JsonObject> {
   readonly params?: ParamsSchema<Params>;
   /** The system prompt. */
   readonly system?: OfTurn<Params, string>;
-  /** A function knows the conversation and who asks. A tool's `execute` gets the turn's signal as `abortSignal`. */
+  /**
+   * A function knows the conversation and who asks. A tool's `execute` gets the turn's signal as `abortSignal`. One with
+   * `needsApproval` waits for a person, and one without `execute` for the client.
+   */
   readonly tools?: OfTurn<Params, ToolSet>;
   /** The most model calls per turn, when tools are used; 10 unless `stopWhen` is set. */
   readonly maxSteps?: number;
@@ -65,11 +68,12 @@ function engineOn<Params>(model: ModelChoice<Params>, options: AiSdkOptions<Para
   return {
     resumable: true,
     async *run(turn, signal) {
-      const { streamText, isStepCount } = await loadAiSdk();
+      const ai = await loadAiSdk();
+      const { streamText, isStepCount } = ai;
       const { maxSteps = 10, stopWhen = isStepCount(maxSteps) } = options;
       const chosen = typeof model === "function" ? await model(turn) : model;
       const instructions = await resolveOption(options.system, turn);
-      const tools = await resolveOption(options.tools, turn);
+      const tools = { ...clientTools(ai, turn), ...(await resolveOption(options.tools, turn)) };
       const settings = await resolveOption(options.settings, turn);
       const messages = await modelMessages(turn);
       // Leaving the loop below does not end the request to the provider: this does.
@@ -86,11 +90,11 @@ function engineOn<Params>(model: ModelChoice<Params>, options: AiSdkOptions<Para
           abortSignal: AbortSignal.any([signal, ended.signal]),
           stopWhen,
           ...(instructions !== undefined && { instructions }),
-          ...(tools && { tools }),
+          ...(Object.keys(tools).length > 0 && { tools }),
         });
         for await (const part of stream) {
           if (signal.aborted) return;
-          const event = engineEvent(part, turn);
+          const event = engineEvent(part, turn, tools);
           if (event) yield event;
         }
       } catch (error) {
@@ -110,22 +114,57 @@ async function resolveOption<Params, Value extends object | string>(
   return typeof option === "function" ? option(turn) : option;
 }
 
-function engineEvent<Params>(part: TextStreamPart<ToolSet>, turn: Turn<Params>): EngineEvent | undefined {
+/** The client's own tools, as the model sees them. */
+function clientTools(
+  { tool, jsonSchema }: Awaited<ReturnType<typeof loadAiSdk>>,
+  turn: Pick<Turn, "tools">,
+): ToolSet {
+  const entries = turn.tools.map(({ name = "", description = "", parameters = {} }) => {
+    const inputSchema = jsonSchema<JsonObject>({ type: "object", ...parameters });
+    return [name, tool({ description, inputSchema })];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** Whether the client executes the call. */
+function isForClient(
+  { toolName, providerExecuted, invalid }: TypedToolCall<ToolSet>,
+  tools: ToolSet,
+): boolean {
+  const tool = Object.hasOwn(tools, toolName) ? tools[toolName] : undefined;
+  return !providerExecuted && !invalid && tool !== undefined && tool.execute === undefined;
+}
+
+function engineEvent<Params>(
+  part: TextStreamPart<ToolSet>,
+  turn: Turn<Params>,
+  tools: ToolSet,
+): EngineEvent | undefined {
   switch (part.type) {
     case "text-delta":
       return part.text === "" ? undefined : { text_delta: { text: part.text } };
     case "reasoning-delta":
       return part.text === "" ? undefined : { reasoning_delta: { text: part.text } };
     case "tool-call":
-      return { tool_call: { ...callOf(part), input: json(part.input) } };
+      return {
+        tool_call: {
+          ...callOf(part),
+          input: json(part.input),
+          ...(isForClient(part, tools) && { waits_for: "output" }),
+        },
+      };
     case "tool-result":
       return part.preliminary ? undefined : { tool_result: { ...callOf(part), output: json(part.output) } };
     case "tool-error":
       return { tool_result: { ...callOf(part), error: toolError(part.error, turn) } };
     case "tool-output-denied":
+      // What a person denied is known.
+      if (turn.resume) return undefined;
       return { tool_result: { ...callOf(part), error: "The use of this tool was denied." } };
     case "tool-approval-request":
-      return { custom: { name: "tool_approval_request", data: callOf(part.toolCall) } };
+      // Who executes a tool at the client also approves it there.
+      if (part.isAutomatic || isForClient(part.toolCall, tools)) return undefined;
+      return { tool_approval_requested: { tool_call_id: part.toolCall.toolCallId } };
     case "source":
       return part.sourceType === "url"
         ? { source_added: { source: { source_id: part.id, url: part.url, title: part.title ?? "" } } }

@@ -22,7 +22,7 @@ type Conversation = Pick<Turn, "history" | "parts" | "resume" | "readFile">;
 export async function modelMessages(turn: Conversation): Promise<ModelMessage[]> {
   const loaded = await loadFiles(turn);
   const history = turn.history.flatMap((message) => modelMessage(message, loaded));
-  const kept = turn.resume?.messages.flatMap((message) => modelMessage(message, loaded)) ?? [];
+  const kept = turn.resume?.messages.flatMap((message) => modelMessage(message, loaded, true)) ?? [];
   return [...history, { role: "user", content: userContent(turn.parts, loaded) }, ...kept];
 }
 
@@ -61,8 +61,9 @@ function referenceOf(output: unknown): string | undefined {
 function modelMessage(
   { role = "assistant", parts = [] }: TranscriptMessageJson,
   loaded: LoadedFiles,
+  goesOn = false,
 ): ModelMessage[] {
-  if (role === "assistant") return assistantMessages(parts, loaded);
+  if (role === "assistant") return assistantMessages(parts, loaded, goesOn);
   if (role === "user") {
     const content = userContent(parts, loaded);
     return content.length > 0 ? [{ role, content }] : [];
@@ -91,7 +92,7 @@ function filePart(file: FileJson, loaded: LoadedFiles): FilePart | { type: "text
  * Tool results are separate messages after their calls. Reasoning is left out: a provider accepts only reasoning that it
  * signed itself.
  */
-function assistantMessages(parts: readonly PartJson[], loaded: LoadedFiles): ModelMessage[] {
+function assistantMessages(parts: readonly PartJson[], loaded: LoadedFiles, goesOn: boolean): ModelMessage[] {
   const messages: ModelMessage[] = [];
   let content: AssistantPart[] = [];
   let results: ToolPart[] = [];
@@ -103,20 +104,35 @@ function assistantMessages(parts: readonly PartJson[], loaded: LoadedFiles): Mod
   };
   for (const { text, tool, file } of parts) {
     if (text || file) {
-      if (results.length > 0) flush();
+      // The AI SDK executes what the last message approves: a call that was approved stays in it.
+      if (results.length > 0 && results.every(({ type }) => type === "tool-result")) flush();
       content.push(file ? filePart(file, loaded) : { type: "text", text: text ?? "" });
     } else if (tool) {
       const { tool_call_id: toolCallId = "", tool: toolName = "", input = null } = tool;
       content.push({ type: "tool-call", toolCallId, toolName, input: toolValue(input, loaded) });
-      results.push({ type: "tool-result", toolCallId, toolName, output: toolOutput(tool, loaded) });
+      if (goesOn && isApproved(tool)) {
+        const { reason } = tool.decision ?? {};
+        content.push({ type: "tool-approval-request", approvalId: toolCallId, toolCallId });
+        results.push({
+          ...{ type: "tool-approval-response", approvalId: toolCallId, approved: true },
+          ...(reason && { reason }),
+        });
+      } else results.push({ type: "tool-result", toolCallId, toolName, output: toolOutput(tool, loaded) });
     }
   }
   flush();
   return messages;
 }
 
+/** Whether the call was approved, and is to be executed now. */
+function isApproved({ decision, output, error }: ToolJson): boolean {
+  return decision?.approved === true && output === undefined && error === undefined;
+}
+
 /** Every call needs a result, even an interrupted one, or the provider refuses the history. */
-function toolOutput({ output, error }: ToolJson, loaded: LoadedFiles): ToolOutput {
+function toolOutput({ output, error, decision }: ToolJson, loaded: LoadedFiles): ToolOutput {
+  const { approved, reason } = decision ?? {};
+  if (decision && !approved) return { type: "execution-denied", ...(reason && { reason }) };
   if (error !== undefined) return { type: "error-text", value: error };
   if (output === undefined) return { type: "error-text", value: "The call was interrupted." };
   return { type: "json", value: toolValue(output, loaded) };

@@ -1,6 +1,11 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import type { ArtifactDraftJson, PublishedJson } from "@khala/contracts/blackboard/v1";
-import type { EventJson, PartJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  ClientToolJson,
+  EventJson,
+  PartJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Logger } from "pino";
 
@@ -26,7 +31,9 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   /** The settings that were sent with the message, after the engine's schema. */
   readonly params: Params;
   readonly history: readonly TranscriptMessageJson[];
-  /** Set when the server that was answering was lost: a resumable engine continues after what is kept. */
+  /** Tools that the client executes, for a model that is offered them: call one with `waits_for: "output"`. */
+  readonly tools: readonly ClientToolJson[];
+  /** Set when the run goes on, after its server was lost or its tool calls were decided: continue after what is kept. */
   readonly resume?: Resume;
   /** Aborts when the run is stopped. */
   readonly signal: AbortSignal;
@@ -44,11 +51,14 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly publish?: PublishArtifacts;
 }
 
-/** What is kept of an answer whose server was lost. */
+/** What is kept of an answer that goes on. */
 export interface Resume {
-  /** How often the run was resumed, this time included. */
+  /** How often a lost server made the run resume, this time included; 0 when it only waited for decisions. */
   readonly attempt: number;
-  /** The run's own messages: completed steps, each tool call with its result. The rest was taken back. */
+  /**
+   * The run's own messages: completed steps, each tool call with its result. The rest was taken back. A call whose `decision`
+   * is an approval and that has no result is to be executed now.
+   */
   readonly messages: readonly TranscriptMessageJson[];
 }
 
@@ -63,7 +73,10 @@ export interface TurnFile {
 export type PublishArtifacts = (drafts: readonly ArtifactDraftJson[]) => Promise<readonly PublishedJson[]>;
 
 /** An event of an engine. Without a `message_id` it belongs to the turn's answer. */
-export type EngineEvent = Omit<EventJson, "run_started" | "run_failed" | "run_stopped">;
+export type EngineEvent = Omit<EventJson, ServerEvent>;
+
+/** The events that the server alone writes. */
+type ServerEvent = "run_started" | "run_failed" | "run_stopped" | "run_waiting" | "tool_approval_decided";
 
 /** Answers turns: a model, a script, or another process. */
 export interface Engine<Params = JsonObject> {
@@ -73,7 +86,10 @@ export interface Engine<Params = JsonObject> {
    * `run_finished` may come last, with reason and usage.
    */
   run(turn: Turn<Params>, signal: AbortSignal): AsyncIterable<EngineEvent>;
-  /** Whether another server may call `run` again with `turn.resume` when this one is lost. Otherwise the run fails. */
+  /**
+   * Whether `run` may be called again with `turn.resume`, on any server: when one was lost, and after a person approved a tool
+   * call or a client executed it. Otherwise the run fails.
+   */
   readonly resumable?: boolean;
   /** Called once, when the conversation is idle for long or the server stops. */
   close?(): Promise<void> | void;

@@ -92,7 +92,9 @@ const SERVERS_OWN = [
   "run_started",
   "run_failed",
   "run_stopped",
+  "run_waiting",
   "run_resumed",
+  "tool_approval_decided",
   "queue_changed",
   "participants_changed",
   "branch_changed",
@@ -123,10 +125,16 @@ export function checkEngineEvent(
     "message",
     "file_added",
     "source_added",
+    "tool_approval_requested",
   ] as const) {
     const body = event[kind];
     if (body && !body.message_id) body.message_id = turn.messageId;
   }
+  const { waits_for: waits } = event.tool_call ?? {};
+  if (waits && waits !== "output")
+    throw new Error(
+      'A tool_call waits for "output" or nothing. For an approval, send tool_approval_requested.',
+    );
   if (event.message) {
     delete event.message.siblings;
     delete event.message.replies;

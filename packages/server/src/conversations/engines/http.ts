@@ -85,6 +85,7 @@ function requestOf({
   message,
   parts,
   params,
+  tools,
   history,
   org,
   subject,
@@ -92,7 +93,8 @@ function requestOf({
   resume,
 }: Turn) {
   const ids = { conv_id: convId, run_id: runId, message_id: messageId };
-  return { ...ids, message, parts, params, history, org, subject, sender, ...(resume && { resume }) };
+  const more = { ...(tools.length > 0 && { tools }), ...(resume && { resume }) };
+  return { ...ids, message, parts, params, history, org, subject, sender, ...more };
 }
 
 async function* eventsOf(pieces: AsyncIterable<NumberedText>, framed: boolean): AsyncGenerator<EngineEvent> {

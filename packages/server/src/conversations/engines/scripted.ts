@@ -62,11 +62,12 @@ function* demoScript(turn: Turn): Generator<Step> {
 
 function* answer(turn: Turn): Generator<Step> {
   const { message, history } = turn;
-  const [, command, argument] = /^\/(fail|long|slow)\b\s*([\s\S]*)$/.exec(message.trim()) ?? [];
+  const [, command, argument] = /^\/(approve|ask|fail|long|slow)\b\s*([\s\S]*)$/.exec(message.trim()) ?? [];
   if (command === "fail") {
     yield* text("This answer is about to break off");
     throw new PublicError(argument || "The script was asked to fail. Send another message.");
   }
+  if (command === "approve" || command === "ask") return yield* withAPerson(turn, command, argument ?? "");
   if (command === "long") return yield* numbered(argument ?? "");
   if (command === "slow") return yield* slowly(argument || "A slow answer comes word by word.");
   const done = completedCalls(turn);
@@ -74,6 +75,27 @@ function* answer(turn: Turn): Generator<Step> {
     yield* reasoning(`${words(message).length} words to read, ${history.length} messages before them.`);
   yield* tools(turn, done);
   yield* text(`You said: ${message}`);
+}
+
+/** A tool that waits for an approval, or for the client. Says what came of it. */
+function* withAPerson(
+  { runId, resume }: Turn,
+  tool: "approve" | "ask",
+  what: string,
+): Generator<EngineEvent> {
+  const call = { tool_call_id: `${runId}-${tool}`, tool };
+  const parts = (resume?.messages ?? []).flatMap((message) => message.parts ?? []);
+  const made = parts.find((part) => part.tool?.tool_call_id === call.tool_call_id)?.tool;
+  if (!made) {
+    yield { tool_call: { ...call, input: { what }, ...(tool === "ask" && { waits_for: "output" }) } };
+    if (tool === "approve") yield { tool_approval_requested: { tool_call_id: call.tool_call_id } };
+    return;
+  }
+  const { decision, output, error } = made;
+  if (tool === "ask") return yield* text(`The client said: ${error ?? JSON.stringify(output ?? null)}`);
+  if (!decision?.approved) return yield* text(`Not done. ${decision?.reason ?? ""}`.trim());
+  if (output === undefined) yield { tool_result: { ...call, output: { done: what } } };
+  yield* text(`Done: ${what}`);
 }
 
 /** Numbered words, so that a lost, repeated or reordered one is visible. */

@@ -17,11 +17,19 @@ export interface ResumePoint {
 
 const INTERRUPTED = "The call was interrupted.";
 
-/** Finds the last completed step in the messages of a run, oldest first. */
-export function resumePoint(all: readonly TranscriptMessageJson[]): ResumePoint {
+/**
+ * Finds the last completed step in the messages of a run, oldest first. Everything is kept of a run that has waited: it ended
+ * its last step before.
+ */
+export function resumePoint(
+  all: readonly TranscriptMessageJson[],
+  { waited = false }: { readonly waited?: boolean } = {},
+): ResumePoint {
   const own = all.filter(({ role }) => role !== "user");
   const counts = own.map(({ status, parts = [] }) =>
-    status === "done" ? parts.length : parts.findLastIndex(({ tool }) => tool && hasResult(tool)) + 1,
+    status === "done" || waited
+      ? parts.length
+      : parts.findLastIndex(({ tool }) => tool && isSettled(tool)) + 1,
   );
   const last = own.findLastIndex(({ status }, i) => status === "done" || counts[i]! > 0);
   const messages = own.slice(0, last + 1).map((message, i) => {
@@ -31,7 +39,7 @@ export function resumePoint(all: readonly TranscriptMessageJson[]): ResumePoint 
   const kept = messages.map(({ message_id = "", parts }) => ({ message_id, parts: parts.length }));
   const interrupted = messages.flatMap(({ message_id = "", parts }) =>
     parts.flatMap(({ tool }) =>
-      tool && !hasResult(tool)
+      tool && !isSettled(tool)
         ? [{ message_id, tool_call_id: tool.tool_call_id ?? "", tool: tool.tool ?? "", error: INTERRUPTED }]
         : [],
     ),
@@ -39,8 +47,9 @@ export function resumePoint(all: readonly TranscriptMessageJson[]): ResumePoint 
   return { kept, interrupted, messages: messages.map(settled) };
 }
 
-function hasResult({ output, error }: ToolJson): boolean {
-  return output !== undefined || error !== undefined;
+/** Whether a call has its result, or the decision after which its engine executes it or not. */
+function isSettled({ output, error, decision }: ToolJson): boolean {
+  return output !== undefined || error !== undefined || decision !== undefined;
 }
 
 /** The message with an error for each interrupted call. */
@@ -48,7 +57,7 @@ function settled({ parts = [], ...message }: TranscriptMessageJson): TranscriptM
   return {
     ...message,
     parts: parts.map((part) =>
-      part.tool && !hasResult(part.tool) ? { tool: { ...part.tool, error: INTERRUPTED } } : part,
+      part.tool && !isSettled(part.tool) ? { tool: { ...part.tool, error: INTERRUPTED } } : part,
     ),
   };
 }

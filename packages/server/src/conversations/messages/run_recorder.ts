@@ -87,6 +87,12 @@ export class RunRecorder {
     await this.flush();
   }
 
+  /** The run's messages, up to the last entry. */
+  messages(): readonly TranscriptMessageJson[] {
+    this.#fold();
+    return this.#transcript.last();
+  }
+
   /** Stores nothing more by itself. */
   close(): void {
     this.#cancelTimer?.();

@@ -79,6 +79,31 @@ test("a message has the parts, states and metadata of a UIMessage", () => {
   ]);
 });
 
+test("a tool call that waits, and what was decided, have the states and approvals of the AI SDK", async () => {
+  const call = { tool: "pay", input: { euros: 5 }, waits_for: "approval" };
+  const decision = { approved: true, reason: "Fine.", decided_by: "ada" };
+  const waiting: TranscriptMessageJson = {
+    message_id: "w",
+    role: "assistant",
+    parts: [
+      { tool: { ...call, tool_call_id: "1" } },
+      { tool: { ...call, tool_call_id: "2", decision } },
+      { tool: { ...call, tool_call_id: "3", decision, output: "paid" } },
+      { tool: { ...call, tool_call_id: "4", decision: { ...decision, approved: false } } },
+      { tool: { ...call, tool_call_id: "5", waits_for: "output" } },
+    ],
+  };
+  const message = uiMessageOf(waiting);
+  expect(message.parts).toMatchObject([
+    { state: "approval-requested", approval: { id: "1" } },
+    { state: "approval-responded", approval: { id: "2", approved: true, reason: "Fine." } },
+    { state: "output-available", approval: { id: "3", approved: true }, output: "paid" },
+    { state: "output-denied", approval: { id: "4", approved: false, reason: "Fine." } },
+    { state: "input-available" },
+  ]);
+  expect(await validateUIMessages({ messages: [message] })).toHaveLength(1);
+});
+
 test("the AI SDK accepts the messages, and makes a model's messages of them", async () => {
   const messages = await validateUIMessages<UIMessage>({
     messages: [asked, answered, growing].map(uiMessageOf),

@@ -44,9 +44,23 @@ function uiPartOf(part: PartJson, growing: boolean): JsonObject[] {
   return [];
 }
 
-function uiToolOf({ tool_call_id, tool, input, output, error }: ToolJson): JsonObject {
-  const call = { type: `tool-${tool || "tool"}`, toolCallId: tool_call_id ?? "", input: input ?? null };
+/** The approval of a call has the call's id. */
+function uiToolOf({
+  tool_call_id: id = "",
+  tool,
+  input,
+  output,
+  error,
+  waits_for,
+  decision,
+}: ToolJson): JsonObject {
+  const { approved = false, reason } = decision ?? {};
+  const approval = decision && { approval: { id, approved, ...(reason && { reason }) } };
+  const call = { type: `tool-${tool || "tool"}`, toolCallId: id, input: input ?? null, ...approval };
+  if (decision && !approved) return { ...call, state: "output-denied" };
   if (error !== undefined) return { ...call, state: "output-error", errorText: error };
   if (output !== undefined) return { ...call, state: "output-available", output };
+  if (decision) return { ...call, state: "approval-responded" };
+  if (waits_for === "approval") return { ...call, state: "approval-requested", approval: { id } };
   return { ...call, state: "input-available" };
 }

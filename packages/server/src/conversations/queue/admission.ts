@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
-import type { PartJson } from "@khala/contracts/conversation/v1";
+import type { ClientToolJson, PartJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
 import type { ConversationRef } from "../conversation.ts";
@@ -22,6 +22,7 @@ export interface NewRun extends ForkRequest {
   /** When it is more than a text. */
   readonly parts?: readonly PartJson[] | undefined;
   readonly params?: JsonObject | undefined;
+  readonly tools?: readonly ClientToolJson[] | undefined;
   readonly key: string | undefined;
   /** The hash of the content, which a repeated key must have too. */
   readonly contentHash: string;
@@ -43,6 +44,8 @@ export type Admission =
       readonly cursor: string;
       readonly conversation: ConversationRef;
       readonly interrupts?: string;
+      /** Whether the interrupted run waits for a person: no server stops it by itself. */
+      readonly wakes?: boolean;
     }
   /** A repeated idempotency key; without a cursor the run is not in the log yet. */
   | {
@@ -88,7 +91,7 @@ export async function admit(
   if (known && known.contentHash !== run.contentHash) throw keyConflict();
   // The content of a failed run may try again. A stopped one was stopped on purpose.
   if (known && known.status !== "failed") return { kind: "known", ...known };
-  if (busyWith && !alive) return { kind: "lost" };
+  if (busyWith && alive === false) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
   const place = (): Promise<PlacedContent> =>
     resolveFork(tx, conversation, run, known ? { ...run, messageId: known.messageId } : run, options.newId);
@@ -117,7 +120,7 @@ export async function admit(
     messageId: admitted.messageId,
     cursor,
     conversation,
-    ...(policy === "interrupt" && { interrupts: busyWith }),
+    ...(policy === "interrupt" && { interrupts: busyWith, wakes: alive === null }),
   };
 }
 
@@ -166,7 +169,8 @@ async function claimNew(
   { holder, leaseMs }: StoreOptions,
 ): Promise<ClaimedRun> {
   run.reserve();
-  const { runId, message, messageId, parts = null, params = null, trace = null, regenerate, edit } = run;
+  const { runId, message, messageId, parts = null, params = null, tools = null, trace = null } = run;
+  const { regenerate, edit } = run;
   const sender = run.caller.subject;
   const [row] = await tx.query<{ fence: bigint }>({
     name: "conversation_claim_new",
@@ -177,8 +181,9 @@ async function claimNew(
       )
       INSERT INTO runtime.conversation_runs
         (run_id, org_id, conv_id, subject, sender, status, idempotency_key, content_hash, message, message_id, trace, fence,
-          parts, params, regenerate, edit, started_at)
-      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, $16, $17, now() FROM claimed RETURNING fence`,
+          parts, params, regenerate, edit, tools, started_at)
+      SELECT $3, $1, $2, $6, $7, 'running', $8, $13, $9, $10, $11, fence, $14, $15, $16, $17, $18, now() FROM claimed
+      RETURNING fence`,
     values: [
       org,
       convId,
@@ -197,6 +202,7 @@ async function claimNew(
       params && JSON.stringify(params),
       regenerate,
       edit,
+      tools && JSON.stringify(tools),
     ],
   });
   const { fence } = row!;
@@ -206,7 +212,7 @@ async function claimNew(
     const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
     throw new KhalaError("invalid_request", text, { field: "message_id" });
   }
-  return { ...question, ...stored, params, generation, logName, subject, trace, fence };
+  return { ...question, ...stored, params, tools, generation, logName, subject, trace, fence };
 }
 
 /** What stands for a message without a text. */
@@ -220,7 +226,20 @@ function fileNames(parts: readonly PartJson[] | null): string {
  */
 async function enqueue(
   tx: Tx,
-  { runId, caller, key, contentHash, message, messageId, parts, params, trace, regenerate, edit }: PlacedRun,
+  {
+    runId,
+    caller,
+    key,
+    contentHash,
+    message,
+    messageId,
+    parts,
+    params,
+    tools,
+    trace,
+    regenerate,
+    edit,
+  }: PlacedRun,
   { org, convId, owner }: Conversation,
   cursor: string,
   interrupts: string | undefined,
@@ -228,15 +247,18 @@ async function enqueue(
   await tx.query({
     name: "conversation_enqueue",
     text: `WITH counted AS (
-        UPDATE runtime.conversations SET queued = queued + 1, updated_at = now() WHERE org_id = $1 AND conv_id = $2
+        UPDATE runtime.conversations SET queued = queued + 1, updated_at = now(),
+          -- A run that waits for a person has no lease. With one that has ended, a takeover finds and stops it.
+          lease_until = CASE WHEN $10::text IS NULL THEN lease_until ELSE coalesce(lease_until, now()) END
+        WHERE org_id = $1 AND conv_id = $2
       ), interrupted AS (
         UPDATE runtime.conversation_runs SET stop_requested = coalesce(stop_requested, 'interrupted')
         WHERE org_id = $1 AND run_id = $10
       )
       INSERT INTO runtime.conversation_runs
         (org_id, conv_id, run_id, subject, sender, status, idempotency_key, content_hash, message, message_id, cursor, trace,
-          parts, params, regenerate, edit, place)
-      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, $15, $16, CASE WHEN $10::text IS NULL
+          parts, params, regenerate, edit, tools, place)
+      SELECT $1, $2, $3, $4, $5, 'queued', $6, $12, $7, $8, $9, $11, $13, $14, $15, $16, $17, CASE WHEN $10::text IS NULL
         THEN greatest(coalesce(max(place), 0), 0) + 1
         ELSE coalesce(max(place) FILTER (WHERE place < 0), ${FIRST_INTERRUPT}) + 1
         END
@@ -258,6 +280,7 @@ async function enqueue(
       params ? JSON.stringify(params) : null,
       regenerate,
       edit,
+      tools ? JSON.stringify(tools) : null,
     ],
   });
 }

@@ -1,5 +1,5 @@
 import { canonicalJson } from "@khala/contracts";
-import type { PartJson } from "@khala/contracts/conversation/v1";
+import type { ClientToolJson, PartJson } from "@khala/contracts/conversation/v1";
 import { sha256 } from "../../kit/hash.ts";
 
 /** What a message says: two requests with one idempotency key must agree in it. */
@@ -9,6 +9,7 @@ export interface MessageContent {
   readonly params?: unknown;
   readonly regenerate?: string | undefined;
   readonly edit?: string | undefined;
+  readonly tools?: readonly ClientToolJson[];
 }
 
 /** The hash of a message's content. The policy and the order of keys do not count. */
@@ -16,9 +17,11 @@ export function contentHash({
   message,
   parts = [],
   params = null,
+  tools = [],
   regenerate,
   edit,
 }: MessageContent): string {
   const fork = { ...(regenerate !== undefined && { regenerate }), ...(edit !== undefined && { edit }) };
-  return sha256(canonicalJson({ message, parts, params, ...fork }));
+  const more = tools.length > 0 && { tools: [...tools] };
+  return sha256(canonicalJson({ message, parts, params, ...fork, ...more }));
 }

@@ -1,5 +1,10 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, RunFinishedJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  EventJson,
+  PendingCallJson,
+  RunFinishedJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import { type Attributes, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
@@ -19,8 +24,9 @@ import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../store.ts";
 import { messagesOf } from "../timeline/transcript.ts";
 import { openTurn } from "../turns/open_turn.ts";
+import { pendingCalls } from "../waiting/awaited_calls.ts";
 import { engineFailure, toolFailure } from "./failures.ts";
-import { endEvent, failed, type RunOutcome } from "./outcome.ts";
+import { endEvent, type FailedOutcome, failed, type RunOutcome, type WaitingOutcome } from "./outcome.ts";
 import type { RunLog } from "./run_log.ts";
 import { RunPublisher } from "./run_publisher.ts";
 import { RunScope } from "./run_scope.ts";
@@ -53,6 +59,8 @@ export interface ActiveRun {
 /** A run that this server resumes. */
 export interface ResumedRun {
   readonly attempt: number;
+  /** Whether it has waited for a person, and its server was not lost. */
+  readonly waited: boolean;
   /** The messages of the run as they were stored, the user's included. */
   readonly messages: readonly TranscriptMessageJson[];
 }
@@ -106,7 +114,7 @@ export async function answerTurn(
   const outcome = await runEngine(context, deps, active, publisher, span.trace, resumed);
   span.end(outcome);
   cancelTimeout();
-  const end = (how: RunOutcome) => appendEnd(publisher, recorder, how, lost.signal);
+  const end = (how: RunOutcome) => appendEnd(context, active, publisher, recorder, how);
   try {
     return await end(outcome).catch((error) => {
       if (isTooLarge(error)) return end(failed("too_large", error.message));
@@ -123,19 +131,34 @@ export async function answerTurn(
 
 /** Stores the messages, and appends the end event last; or nothing, when the lease is lost. */
 async function appendEnd(
+  context: Context,
+  active: ActiveRun,
   publisher: RunPublisher,
   recorder: RunRecorder,
   outcome: RunOutcome,
-  lost: AbortSignal,
 ): Promise<RunOutcome> {
-  if (outcome.kind === "lost" || lost.aborted) {
+  if (outcome.kind === "lost" || active.lost.signal.aborted) {
     await publisher.abandon();
     return { kind: "lost" };
   }
   await publisher.flush();
   await recorder.flush();
-  await publisher.end(endEvent(outcome));
-  return outcome;
+  const calls = outcome.kind === "finished" ? pendingCalls(recorder.messages()) : [];
+  const actual = calls.length > 0 ? waitFor(context, active, calls) : outcome;
+  await publisher.end(actual.kind === "waiting" ? { run_waiting: { calls: [...calls] } } : endEvent(actual));
+  return actual;
+}
+
+/** The run waits, if its engine can go on later. */
+function waitFor(
+  context: Context,
+  { run, resumable }: ActiveRun,
+  calls: readonly PendingCallJson[],
+): WaitingOutcome | FailedOutcome {
+  if (resumable) return { kind: "waiting", calls };
+  const message =
+    "The engine asked for an approval or for the output of a client, but is not resumable. Say `resumable: true`, and continue after `turn.resume`.";
+  return engineFailure(context, run, new Error(message));
 }
 
 /** Runs the engine until it ends, fails or is stopped. */
@@ -209,8 +232,8 @@ async function runEngine(
 }
 
 /** Takes the unfinished step back, for readers too. Returns what the engine continues after. */
-function takeBack(publisher: RunPublisher, { attempt, messages: all }: ResumedRun): Resume {
-  const { kept, interrupted, messages } = resumePoint(all);
+function takeBack(publisher: RunPublisher, { attempt, waited, messages: all }: ResumedRun): Resume {
+  const { kept, interrupted, messages } = resumePoint(all, { waited });
   publisher.push({ run_resumed: { attempt, kept } });
   for (const tool_result of interrupted) publisher.push({ tool_result });
   return { attempt, messages };

@@ -78,6 +78,7 @@ export async function chat(
       case "queued":
         if (admission.interrupts) deps.stopEverywhere(admission.interrupts, "interrupted");
         await queue.announce(admission.conversation);
+        if (admission.wakes) await takeover.recover(admission.conversation);
         return answer(admission.runId, admission.messageId, admission.cursor);
       case "known": {
         // Wait for the first request with this key: both get the same response.
@@ -130,6 +131,7 @@ async function admit(
     message,
     parts,
     params,
+    tools,
     trace,
   } = command;
   const { regenerate, edit, resent, answerId } = command;
@@ -143,7 +145,7 @@ async function admit(
     opened = { generation, cursor: formatCursor({ epoch: bounds.epoch, ...bounds.head }) };
   }
   const run = {
-    ...{ caller, convId, runId, message, parts, params, key, policy, opened, trace },
+    ...{ caller, convId, runId, message, parts, params, tools, key, policy, opened, trace },
     ...{ regenerate, edit, resent, answerId },
   };
   let claimed = false;
@@ -181,7 +183,7 @@ async function begin(context: Context, { runs, takeover }: ChatDeps, run: Claime
 }
 
 function busy(runId: string): KhalaError {
-  const message = `The conversation is busy with run ${runId}. Wait for its end, stop it, or send with the policy "queue" or "interrupt".`;
+  const message = `The conversation is busy with run ${runId}. Wait for its end or decide what it waits for, stop it, or send with the policy "queue" or "interrupt".`;
   return new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
 }
 

@@ -1,9 +1,11 @@
+import type { PendingCallJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { endMessages } from "../messages/message_store.ts";
 import { insertQuestion, removeQuestion, type StoredQuestion } from "../messages/question.ts";
 import type { ClaimedRun } from "../store.ts";
+import { parkRun, wakeRun } from "../waiting/awaited_calls.ts";
 import type { StoredOutcome } from "./outcome.ts";
 
 type Tx = Pick<Database, "query">;
@@ -19,14 +21,17 @@ export interface OrphanedRun extends ConversationRef {
   readonly edit: string | null;
   readonly parts: ClaimedRun["parts"];
   readonly params: ClaimedRun["params"];
+  readonly tools: ClaimedRun["tools"];
   readonly fence: bigint;
   /** Null when the run's start may not be in the log. */
   readonly cursor: string | null;
   readonly trace: string | null;
   /** Why the run shall stop. */
   readonly stop: string | null;
-  /** How often it was resumed. */
+  /** How often it was resumed after its server was lost. */
   readonly resumed: number;
+  /** Whether it waited for a person, and goes on or ends now. No server was lost. */
+  readonly waited: boolean;
 }
 
 /** An ended run whose end may not be in the authority log. */
@@ -65,6 +70,13 @@ export interface Leases {
     outcome: StoredOutcome,
     more: { next: boolean; cursor?: string | undefined },
   ): Promise<{ held: boolean; next: ClaimedRun | undefined }>;
+  /**
+   * Lets a run wait for its tool calls without a server. If it was to stop meanwhile, a takeover ends it: then, and when the
+   * lease is lost, false.
+   */
+  park(run: LeasedRun, calls: readonly PendingCallJson[]): Promise<boolean>;
+  /** Gives a waiting run a lease that has ended: the next takeover continues or ends it. */
+  wake(run: ConversationId & { readonly runId: string }): Promise<void>;
   /** Claims the next queued run of a conversation without an active run. */
   claimNext(conversation: ConversationId): Promise<ClaimedRun | undefined>;
   /** Conversations with a queue and without an active run, of all orgs but these. */
@@ -119,7 +131,8 @@ export function openLeases(
         UPDATE runtime.conversation_runs r SET status = 'running', fence = claimed.fence, started_at = now()
         FROM claimed WHERE r.org_id = claimed.org_id AND r.run_id = claimed.run_id
         RETURNING r.org_id AS org, r.conv_id AS "convId", claimed.generation, claimed.log_name AS "logName", r.run_id AS "runId",
-          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.regenerate, r.edit, r.fence, r.trace,
+          r.subject, r.sender, r.message, r.message_id AS "messageId", r.parts, r.params, r.regenerate, r.edit, r.tools, r.fence,
+          r.trace,
           true AS dequeued`,
       values: [org, convId, holder, leaseMs],
     });
@@ -193,9 +206,13 @@ export function openLeases(
         if (!row) return { held: false, next: undefined };
         await tx.query({
           name: "conversation_finish_run",
-          text: `UPDATE runtime.conversation_runs SET status = $3, error = $4, error_code = $5, error_id = $6, error_detail = $7,
+          text: `WITH withdrawn AS (
+              UPDATE runtime.awaited_calls SET state = 'withdrawn'
+              WHERE org_id = $1 AND conv_id = $9 AND run_id = $2 AND state = 'pending'
+            )
+            UPDATE runtime.conversation_runs SET status = $3, error = $4, error_code = $5, error_id = $6, error_detail = $7,
               ended_at = now(), message = NULL, cursor = coalesce(cursor, $8) WHERE org_id = $1 AND run_id = $2`,
-          values: [org, runId, outcome.kind, ...errorColumns(outcome), more.cursor ?? null],
+          values: [org, runId, outcome.kind, ...errorColumns(outcome), more.cursor ?? null, convId],
         });
         await endMessages(tx, { org, runId }, outcome.kind === "finished" ? "done" : outcome.kind);
         const claimed = more.next && row.queued > 0 ? await claimQueued(tx, { org, convId }) : undefined;
@@ -209,6 +226,12 @@ export function openLeases(
         }
         return { held: true, next: claimed };
       }),
+
+    park: (run, calls) => database.interactive((tx) => parkRun(tx, run, calls)),
+
+    async wake(run) {
+      await database.query(wakeRun(run));
+    },
 
     claimNext: ({ org, convId }) =>
       database.interactive(async (tx) => {
@@ -245,15 +268,16 @@ export function openLeases(
           )
           SELECT taken.org_id AS org, taken.conv_id AS "convId", taken.generation, taken.log_name AS "logName",
             taken.run_id AS "runId", r.subject, r.sender, coalesce(r.message, '') AS message, r.message_id AS "messageId",
-            r.parts, r.params, r.regenerate, r.edit, taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed
+            r.parts, r.params, r.regenerate, r.edit, r.tools, taken.fence, r.cursor, r.trace, r.stop_requested AS stop, r.resumed,
+            r.status = 'waiting' AS waited
           FROM taken JOIN runtime.conversation_runs r ON r.run_id = taken.run_id AND r.org_id = taken.org_id`,
         values: [holder, leaseMs, limit, ...(one ? [one.org, one.convId] : [])],
       }),
 
     async adopt({ org, convId, runId, fence }, resumed) {
       const adopted = await database.query({
-        text: `UPDATE runtime.conversation_runs r SET fence = $4, resumed = $5 FROM runtime.conversations c
-          WHERE r.org_id = $1 AND r.run_id = $3 AND r.status = 'running'
+        text: `UPDATE runtime.conversation_runs r SET fence = $4, resumed = $5, status = 'running' FROM runtime.conversations c
+          WHERE r.org_id = $1 AND r.run_id = $3 AND r.status IN ('running', 'waiting')
             AND c.org_id = $1 AND c.conv_id = $2 AND c.run_id = $3 AND c.fence = $4 RETURNING 1`,
         values: [org, convId, runId, fence, resumed],
       });

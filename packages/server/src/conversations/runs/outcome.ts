@@ -1,4 +1,4 @@
-import type { EventJson, RunFinishedJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, PendingCallJson, RunFinishedJson } from "@khala/contracts/conversation/v1";
 import type { FailureCode } from "../engines/public_error.ts";
 import type { RunEventType } from "../options.ts";
 
@@ -12,15 +12,22 @@ export interface FailedOutcome {
   readonly detail?: string;
 }
 
+/** The run waits for its tool calls: it has not ended, but no server works on it. */
+export interface WaitingOutcome {
+  readonly kind: "waiting";
+  readonly calls: readonly PendingCallJson[];
+}
+
 /** How a run ended. `lost`: another server ends it, and this one writes nothing more. */
 export type RunOutcome =
+  | WaitingOutcome
   | { readonly kind: "finished"; readonly finished: RunFinishedJson }
   | FailedOutcome
   | { readonly kind: "stopped"; readonly reason: string }
   | { readonly kind: "lost" };
 
-/** An outcome that is stored. */
-export type StoredOutcome = Exclude<RunOutcome, { kind: "lost" }>;
+/** An outcome that is stored: the end of the run. */
+export type StoredOutcome = Exclude<RunOutcome, { kind: "lost" | "waiting" }>;
 
 /** A failure without an exception. */
 export function failed(code: FailureCode, message: string): FailedOutcome {

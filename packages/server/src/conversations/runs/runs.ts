@@ -13,7 +13,7 @@ import { questionEvents } from "../messages/question.ts";
 import type { ClaimedRun } from "../store.ts";
 import { type ActiveRun, type AnswerDeps, answerTurn, type ResumedRun } from "./answer.ts";
 import type { Leases } from "./leases.ts";
-import { authorityEnd, failed, type RunOutcome, type StoredOutcome, shortLine } from "./outcome.ts";
+import { authorityEnd, failed, type RunOutcome, shortLine, type WaitingOutcome } from "./outcome.ts";
 import { entryText, RunLog } from "./run_log.ts";
 import type { RunReporter } from "./run_reporter.ts";
 import { RunScope } from "./run_scope.ts";
@@ -28,6 +28,8 @@ export interface RunsOptions extends AnswerDeps {
   readonly quota: ConcurrencyQuota;
   /** Tells the other servers that there are runs to take over, or queued ones to start. */
   readonly wakeOthers: () => void;
+  /** A waiting run is to stop: somebody has to end it. */
+  readonly recover: (run: ClaimedRun) => void;
   /** A run of the queue has begun. */
   readonly onDequeued: (run: ClaimedRun) => void;
 }
@@ -139,7 +141,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     }
     begun(cursor);
     if (run.dequeued) options.onDequeued(run);
-    const attempt = resumed && { attempt: resumed.attempt };
+    const attempt = resumed && { attempt: resumed.attempt, waited: resumed.waited };
     logger.info({ run: run.runId, conversation: run.convId, ...attempt }, "a run started");
     if (!resumed)
       reporter.report(run, "run.started", {
@@ -203,20 +205,28 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       return;
     }
     metrics.runs.add(1, { outcome: outcome.kind });
+    if (outcome.kind === "waiting") return park(run, outcome);
     logger.info({ run: run.runId, conversation: run.convId, outcome: outcome.kind }, "a run ended");
     reporter.report(run, ...authorityEnd(outcome));
-    const { next } = await finish(run, outcome, cursor);
+    const { next } = await stored(run, () => leases.finish(run, outcome, { next: !draining, cursor }));
     if (draining) options.wakeOthers();
     if (next)
       begin(next).catch((error) => logger.warn({ err: error.message }, "a queued run could not begin"));
   }
 
+  /** Gives the run's lease up: nothing of a waiting run is left in memory. */
+  async function park(run: ClaimedRun, { calls }: WaitingOutcome): Promise<void> {
+    const waits = await stored(run, () => leases.park(run, calls));
+    logger.info({ run: run.runId, conversation: run.convId, waits }, "a run waits for a decision");
+    if (!waits) options.recover(run);
+  }
+
   /** Stores the end in the run's row, which unblocks the conversation. Retries for the duration of the lease. */
-  async function finish(run: ClaimedRun, outcome: StoredOutcome, cursor: string) {
+  async function stored<T>(run: ClaimedRun, store: () => Promise<T>): Promise<T> {
     const deadline = clock.now() + options.leaseMs;
     for (let failures = 0; ; failures++) {
       try {
-        return await leases.finish(run, outcome, { next: !draining, cursor });
+        return await store();
       } catch (error) {
         if (clock.now() >= deadline) throw error;
         logger.warn(

@@ -1,3 +1,5 @@
+import { KhalaError } from "@khala/contracts";
+import type { PendingCallJson } from "@khala/contracts/conversation/v1";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { ConversationId } from "../conversation.ts";
@@ -51,20 +53,21 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
   async function settle(lost: OrphanedRun): Promise<void> {
     try {
-      const epoch = await fenceOff(log, lost);
+      if (lost.waited && lost.stop === null && !runs.hasCapacity()) throw noCapacity();
+      const epoch = await (lost.waited ? openLog(log, lost) : fenceOff(log, lost));
       let outcome: StoredOutcome = SERVER_LOST;
       if (epoch !== undefined) {
-        await recordOrphan(messages, log, lost, epoch);
-        const found = await findEnd(log, epoch, lost);
+        if (!lost.waited) await recordOrphan(messages, log, lost, epoch);
+        const found = lost.waited ? WAITED : await findEnd(log, epoch, lost);
         if (!found.end && (await continueRun(lost, found))) return;
         outcome = found.end ?? (await writeEnd(log, epoch, lost, found));
       }
       const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity(lost.org) });
       if (!held) return;
-      metrics.takeovers.add(1);
+      if (!lost.waited) metrics.takeovers.add(1);
       context.log.warn(
         { run: lost.runId, conversation: lost.convId, outcome: outcome.kind },
-        "an orphaned run was ended",
+        lost.waited ? "a waiting run was ended" : "an orphaned run was ended",
       );
       reporter.report(lost, ...authorityEnd(outcome));
       if (next) await runs.begin(next);
@@ -78,6 +81,11 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
   /** Resumes the run, or starts it if its server never did. False when it has to end. */
   async function continueRun(lost: OrphanedRun, found: FoundRun): Promise<boolean> {
+    if (found.waits && lost.stop === null) {
+      // If it is to stop since, its lease has ended, and the next sweep ends it.
+      await leases.park(lost, found.waits);
+      return true;
+    }
     // One without a cursor was never accepted. Its sender was told, or sends again.
     if (lost.stop !== null || (lost.cursor === null && !found.begun)) return false;
     const rows = await messages.ofRun(lost);
@@ -86,12 +94,15 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     const run: ClaimedRun = { ...lost, ...question };
     const placed = rows.some((row) => row.message_id === lost.messageId && row.log_epoch !== null);
     const started = found.seen || placed;
-    const attempt = started ? lost.resumed + 1 : lost.resumed;
+    const { waited } = lost;
+    const attempt = started && !waited ? lost.resumed + 1 : lost.resumed;
     if (attempt > MAX_RESUMES || (started ? !runs.canResume(run) : !runs.hasCapacity(run.org))) return false;
     if (!(await leases.adopt(lost, attempt))) throw new Fenced("Another server has taken the run over.");
-    metrics.takeovers.add(1);
-    context.log.warn({ run: run.runId, conversation: run.convId, attempt }, "an orphaned run is continued");
-    if (started) await runs.resume(run, { attempt, messages: rows.map(messageOf) });
+    if (!waited) {
+      metrics.takeovers.add(1);
+      context.log.warn({ run: run.runId, conversation: run.convId, attempt }, "an orphaned run is continued");
+    }
+    if (started) await runs.resume(run, { attempt, waited, messages: rows.map(messageOf) });
     else await runs.begin(run);
     return true;
   }
@@ -182,6 +193,21 @@ interface FoundRun {
   /** Whether it has an entry of the run. */
   readonly seen: boolean;
   readonly end?: StoredOutcome;
+  /** The tool calls that it waits for, if its server was lost before that was stored. */
+  readonly waits?: readonly PendingCallJson[];
+}
+
+/** Of a run that waited, everything is in the table. */
+const WAITED: FoundRun = { begun: true, seen: true };
+
+/** Opens the log of a run without a server. Returns the epoch; undefined when the conversation was deleted. */
+async function openLog(log: Log, { logName, generation }: OrphanedRun): Promise<string | undefined> {
+  try {
+    return (await log.open(logName, generation)).epoch;
+  } catch (error) {
+    if (error instanceof StreamGone) return undefined;
+    throw error;
+  }
 }
 
 /** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined when the conversation was deleted. */
@@ -202,6 +228,11 @@ async function fenceOff(
   }
 }
 
+function noCapacity(): KhalaError {
+  const message = "This server cannot continue a run now. Another one does.";
+  return new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
+}
+
 function endOf({ status, error }: UnreportedRun): StoredOutcome {
   if (status === "finished") return { kind: "finished", finished: {} };
   return status === "stopped" ? { kind: "stopped", reason: "stopped" } : failed("engine_failed", error ?? "");
@@ -220,6 +251,7 @@ async function findEnd(
   let position: Position = cursor?.epoch === epoch ? cursor : { seq: 0n, time: 0 };
   let begun = cursor !== undefined;
   let seen = false;
+  let waits: readonly PendingCallJson[] | undefined;
   for (;;) {
     const page = await log.read(stream, position, PAGE);
     if (page?.epoch !== epoch) return { begun: false, seen: false };
@@ -228,11 +260,13 @@ async function findEnd(
       if (of !== runId) continue;
       begun = true;
       seen = true;
+      if (event.run_waiting) waits = event.run_waiting.calls ?? [];
+      else if (event.run_resumed) waits = undefined;
       const end = outcomeOf(event);
       if (end) return { begun, seen, end };
     }
     const last = page.entries.at(-1);
-    if (!last) return { begun, seen };
+    if (!last) return { begun, seen, ...(waits && { waits }) };
     position = last;
   }
 }

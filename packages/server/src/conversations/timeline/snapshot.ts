@@ -1,5 +1,5 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type { EventJson, PendingCallJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { notFound } from "../../access/access.ts";
 import type { ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
@@ -20,6 +20,8 @@ export interface Snapshot {
   readonly before: string | undefined;
   /** The end of a run, if it came after what is stored. */
   endOf(runId: string): RunEnd | undefined;
+  /** What a run waits for, if it began to after what is stored. */
+  waitingFor(runId: string): readonly PendingCallJson[] | undefined;
 }
 
 /** A page of messages, unless a caller asks for another one. */
@@ -128,6 +130,7 @@ class TailFold {
       current: transcript.last().filter(({ run_id }) => run_id !== "" && run_id === running),
       before: oldest?.parent_id ? oldest.message_id : undefined,
       endOf: (runId) => transcript.endOf(runId),
+      waitingFor: (runId) => transcript.waitingFor(runId),
     };
   }
 }

@@ -4,9 +4,12 @@ import type {
   FileAddedJson,
   MessageJson,
   PartJson,
+  PendingCallJson,
   RunFailedJson,
   RunResumedJson,
   SourceAddedJson,
+  ToolApprovalDecidedJson,
+  ToolApprovalRequestedJson,
   ToolCallJson,
   ToolJson,
   ToolResultJson,
@@ -39,6 +42,7 @@ export function messagesOf(
 export class Transcript {
   readonly #messages = new Map<string, Message>();
   readonly #ended = new Map<string, RunEnd>();
+  readonly #waiting = new Map<string, readonly PendingCallJson[]>();
   #running: string | undefined;
 
   /** Continues from these messages, which may be changed. */
@@ -57,6 +61,11 @@ export class Transcript {
   /** How a run ended, if its end was seen. */
   endOf(runId: string): RunEnd | undefined {
     return this.#ended.get(runId);
+  }
+
+  /** What a run waits for, if it was seen to wait. */
+  waitingFor(runId: string): readonly PendingCallJson[] | undefined {
+    return this.#waiting.get(runId);
   }
 
   has(messageId: string): boolean {
@@ -81,11 +90,14 @@ export class Transcript {
     if (event.reasoning_delta) return this.#extend(runId, "reasoning", event.reasoning_delta);
     if (event.tool_call) return this.#call(runId, event.tool_call);
     if (event.tool_result) return this.#result(runId, event.tool_result);
+    if (event.tool_approval_requested) return this.#decide(event.tool_approval_requested, "approval");
+    if (event.tool_approval_decided) return this.#decide(event.tool_approval_decided, "approval");
     if (event.message) return this.#replace(runId, event.message);
     if (event.file_added) return this.#add(runId, event.file_added);
     if (event.source_added) return this.#add(runId, event.source_added);
     if (event.custom) return this.#custom(runId, event.custom);
     if (event.branch_changed) this.#branch(event.branch_changed);
+    else if (event.run_waiting) this.#waiting.set(runId, event.run_waiting.calls ?? []);
     else if (event.run_resumed) this.#resume(runId, event.run_resumed);
     else if (event.run_finished) this.#end(runId, "done", { status: "finished" });
     else if (event.run_failed) this.#end(runId, "failed", { status: "failed", error: event.run_failed });
@@ -166,8 +178,21 @@ export class Transcript {
   }
 
   #call(runId: string, call: ToolCallJson): string {
-    const { message_id: id = "", tool_call_id = "", tool = "", input = null } = call;
-    this.#message(id, runId).parts.push({ tool: { tool_call_id, tool, input } });
+    const { message_id: id = "", tool_call_id = "", tool = "", input = null, waits_for } = call;
+    const waits = waits_for && { waits_for };
+    this.#message(id, runId).parts.push({ tool: { tool_call_id, tool, input, ...waits } });
+    return id;
+  }
+
+  /** A call needs a decision, or has it. A call that is not known has none. */
+  #decide(
+    of: ToolApprovalRequestedJson & Pick<ToolApprovalDecidedJson, "decision">,
+    waits_for: string,
+  ): string {
+    const { message_id: id = "", tool_call_id, decision } = of;
+    const parts = this.#messages.get(id)?.parts ?? [];
+    const call = parts.find(({ tool }) => tool?.tool_call_id === tool_call_id)?.tool;
+    if (call) Object.assign(call, { waits_for, ...(decision && { decision }) });
     return id;
   }
 
@@ -209,6 +234,7 @@ export class Transcript {
 
   /** Cuts the run's messages back to those that are kept. What a person wrote stays. */
   #resume(runId: string, { kept = [] }: RunResumedJson): void {
+    this.#waiting.delete(runId);
     const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
     for (const [id, message] of this.#messages) {
       if (message.run_id !== runId || message.role === "user") continue;
@@ -223,6 +249,7 @@ export class Transcript {
 
   #end(runId: string, status: string, end: RunEnd): void {
     this.#ended.set(runId, end);
+    this.#waiting.delete(runId);
     for (const message of this.#messages.values()) {
       if (message.run_id === runId && message.status === "streaming") message.status = status;
     }

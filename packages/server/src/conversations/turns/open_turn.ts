@@ -32,6 +32,7 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
     ...(reportError && { reportError }),
     parts: partsOf(run),
     params: run.params ?? {},
+    tools: run.tools ?? [],
     logger: context.log.child({ run: runId, conversation: convId, org }),
     ...(trace !== null && { trace }),
     async post(...events) {
@@ -53,7 +54,7 @@ export function testTurn(message: string, more: Partial<Turn> = {}): Turn {
   const ids = { convId: "c1", org: "acme", subject: "ada", sender: "ada", runId: "r1", messageId: "m1" };
   return {
     ...ids,
-    ...{ message, parts: [{ text: message }], params: {}, history: [] },
+    ...{ message, parts: [{ text: message }], params: {}, tools: [], history: [] },
     signal: new AbortController().signal,
     logger: pino({ level: "silent" }),
     post: async () => {},

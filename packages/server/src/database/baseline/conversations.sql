@@ -16,7 +16,8 @@ CREATE TABLE runtime.conversations (
   updated_at timestamptz NOT NULL DEFAULT now(),
   -- Incremented whenever another server takes the conversation over: the log refuses writers with an older fence.
   fence bigint NOT NULL DEFAULT 0,
-  -- The active run, the server that executes it, and when its lease ends. All three are null without an active run.
+  -- The active run, the server that executes it, and when its lease ends. All three are null without an active run; a
+  -- run that waits for a person has neither server nor lease.
   run_id text,
   holder text,
   lease_until timestamptz,
@@ -56,7 +57,7 @@ CREATE TABLE runtime.conversation_runs (
   -- The conversation's owner, and who sent the message: a service may do so in the owner's place.
   subject text NOT NULL,
   sender text NOT NULL,
-  status text NOT NULL CHECK (status IN ('queued', 'running', 'finished', 'failed', 'stopped')),
+  status text NOT NULL CHECK (status IN ('queued', 'running', 'waiting', 'finished', 'failed', 'stopped')),
   idempotency_key text,
   -- Of what was sent with the key: a repeated key must come with the same content.
   content_hash text,
@@ -72,6 +73,8 @@ CREATE TABLE runtime.conversation_runs (
   edit text,
   -- The end of the active branch before the run left it, to which a start that fails returns.
   former_leaf text,
+  -- Tools that the client executes in this turn: openagents.conversation.v1.ClientTool.
+  tools jsonb,
   fence bigint,
   epoch text,
   -- The log position before the run; null until its first entry is appended.
@@ -139,6 +142,31 @@ CREATE TABLE runtime.messages (
 CREATE INDEX messages_children ON runtime.messages (parent_id, conv_id, org_id);
 CREATE INDEX messages_words ON runtime.messages USING gin (words) WHERE words IS NOT NULL;
 CREATE INDEX messages_of_run ON runtime.messages (org_id, run_id) WHERE run_id IS NOT NULL;
+
+-- Tool calls that runs wait for, or have waited for: a person approves them, or a client executes them.
+CREATE TABLE runtime.awaited_calls (
+  org_id text COLLATE "C" NOT NULL,
+  conv_id text COLLATE "C" NOT NULL,
+  run_id text COLLATE "C" NOT NULL,
+  tool_call_id text COLLATE "C" NOT NULL,
+  message_id text COLLATE "C" NOT NULL,
+  tool text NOT NULL,
+  input jsonb,
+  waits_for text NOT NULL CHECK (waits_for IN ('approval', 'output')),
+  -- `withdrawn`: the run ended without a decision.
+  state text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'approved', 'denied', 'answered', 'withdrawn')),
+  -- Of the decision: a repeated one must be the same.
+  content_hash text,
+  -- The log position before the decision.
+  cursor text,
+  decided_by text,
+  decided_at timestamptz,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (org_id, conv_id, run_id, tool_call_id),
+  FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
+);
+-- The org as an expression, so that it does not qualify for looking up one call.
+CREATE INDEX awaited_calls_pending ON runtime.awaited_calls ((org_id || ''), created_at) WHERE state = 'pending';
 
 -- Who may read or write a conversation besides its owner.
 CREATE TABLE runtime.participants (

@@ -1,6 +1,12 @@
 import { toJson } from "@bufbuild/protobuf";
 import { CONV_ID, KhalaError } from "@khala/contracts";
-import { ChatRequestSchema, type PartJson, PartSchema } from "@khala/contracts/conversation/v1";
+import {
+  ChatRequestSchema,
+  type ClientToolJson,
+  ClientToolSchema,
+  type PartJson,
+  PartSchema,
+} from "@khala/contracts/conversation/v1";
 import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, ChatCommand, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
@@ -69,9 +75,11 @@ export function readChat(body: unknown, headerKey?: string): ChatCommand {
   const { convId, message, idempotencyKey, policy, params, regenerate, edit } = request;
   readConvId(convId);
   const key = readKey(idempotencyKey, headerKey);
+  const tools = readTools(request.tools.map((tool) => toJson(ClientToolSchema, tool)));
   const rest = {
     convId,
     ...(params && { params }),
+    ...(tools.length > 0 && { tools }),
     ...(key !== undefined && { idempotencyKey: key }),
     ...(policy !== undefined && { policy: readPolicy(policy) }),
   };
@@ -91,6 +99,29 @@ export function readChat(body: unknown, headerKey?: string): ChatCommand {
   }
   const parts = request.parts.map((part, i) => readPart(toJson(PartSchema, part), `parts[${i}]`));
   return { ...rest, ...(parts.length > 0 ? contentOf(parts) : { message }), ...(edit !== "" && { edit }) };
+}
+
+const MAX_TOOLS = 64;
+const MAX_TOOLS_BYTES = 64 << 10;
+
+/** Checks the tools that a client executes. */
+function readTools(tools: readonly ClientToolJson[]): readonly ClientToolJson[] {
+  if (tools.length > MAX_TOOLS)
+    throw new KhalaError("invalid_request", `A turn has at most ${MAX_TOOLS} tools.`, { field: "tools" });
+  const seen = new Set<string>();
+  for (const [i, { name = "" }] of tools.entries()) {
+    const isGood = /^[A-Za-z0-9_-]{1,64}$/.test(name) && !seen.has(name);
+    seen.add(name);
+    if (isGood) continue;
+    const problem = "A tool has a name of its own: 1 to 64 letters, digits, _ or -.";
+    throw new KhalaError("invalid_request", problem, { field: `tools[${i}].name` });
+  }
+  const text = JSON.stringify(tools);
+  if (text.includes("\\u0000"))
+    throw new KhalaError("invalid_request", "tools must not contain the character NUL.", { field: "tools" });
+  if (Buffer.byteLength(text) <= MAX_TOOLS_BYTES) return tools;
+  const problem = `The tools of a turn have at most ${MAX_TOOLS_BYTES} bytes.`;
+  throw new KhalaError("payload_too_large", problem, { field: "tools" });
 }
 
 /** The library's error does not name the field. */

@@ -6,9 +6,11 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { StructJson } from "@bufbuild/protobuf/wkt";
+import type { StructJson, Value, ValueJson } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
-import type { Event, EventJson, Part, Participant, ParticipantJson, PartJson, QueuedMessage, QueuedMessageJson, RunFailed, RunFailedJson, TranscriptMessage, TranscriptMessageJson } from "./events_pb.ts";
+import type { Task, TaskJson } from "../../blackboard/v1/artifact_pb.ts";
+import { file_openagents_blackboard_v1_artifact } from "../../blackboard/v1/artifact_pb.ts";
+import type { Event, EventJson, Part, Participant, ParticipantJson, PartJson, PendingCall, PendingCallJson, QueuedMessage, QueuedMessageJson, RunFailed, RunFailedJson, TranscriptMessage, TranscriptMessageJson } from "./events_pb.ts";
 import { file_openagents_conversation_v1_events } from "./events_pb.ts";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 
@@ -16,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkigwEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZCKXAgoLQ2hhdFJlcXVlc3QSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIPCgdtZXNzYWdlGAIgASgJEi0KD2lkZW1wb3RlbmN5X2tleRgDIAEoCUgAUg9pZGVtcG90ZW5jeV9rZXmIAQESEwoGcG9saWN5GAQgASgJSAGIAQESLwoFcGFydHMYBSADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0EicKBnBhcmFtcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSEgoKcmVnZW5lcmF0ZRgKIAEoCRIMCgRlZGl0GAsgASgJQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrIk0KEkRlY2lkZVRvb2xSZXNwb25zZRIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAiABKAkSDwoHcGVuZGluZxgDIAEoBSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -480,7 +482,7 @@ export type Run = Message<"openagents.conversation.v1.Run"> & {
   runId: string;
 
   /**
-   * "queued", "running", "finished", "failed" or "stopped".
+   * "queued", "running", "waiting", "finished", "failed" or "stopped".
    *
    * @generated from field: string status = 2;
    */
@@ -497,6 +499,13 @@ export type Run = Message<"openagents.conversation.v1.Run"> & {
    * @generated from field: openagents.conversation.v1.RunFailed error = 4;
    */
   error?: RunFailed | undefined;
+
+  /**
+   * The tool calls that a waiting run waits for.
+   *
+   * @generated from field: repeated openagents.conversation.v1.PendingCall waits_for = 5 [json_name = "waits_for"];
+   */
+  waitsFor: PendingCall[];
 };
 
 /**
@@ -511,7 +520,7 @@ export type RunJson = {
   run_id?: string;
 
   /**
-   * "queued", "running", "finished", "failed" or "stopped".
+   * "queued", "running", "waiting", "finished", "failed" or "stopped".
    *
    * @generated from field: string status = 2;
    */
@@ -528,6 +537,13 @@ export type RunJson = {
    * @generated from field: openagents.conversation.v1.RunFailed error = 4;
    */
   error?: RunFailedJson;
+
+  /**
+   * The tool calls that a waiting run waits for.
+   *
+   * @generated from field: repeated openagents.conversation.v1.PendingCall waits_for = 5 [json_name = "waits_for"];
+   */
+  waits_for?: PendingCallJson[];
 };
 
 /**
@@ -596,6 +612,13 @@ export type ChatRequest = Message<"openagents.conversation.v1.ChatRequest"> & {
    * @generated from field: string edit = 11;
    */
   edit: string;
+
+  /**
+   * Tools that the client executes in this turn, for an engine that offers them to its model.
+   *
+   * @generated from field: repeated openagents.conversation.v1.ClientTool tools = 7;
+   */
+  tools: ClientTool[];
 };
 
 /**
@@ -657,6 +680,13 @@ export type ChatRequestJson = {
    * @generated from field: string edit = 11;
    */
   edit?: string;
+
+  /**
+   * Tools that the client executes in this turn, for an engine that offers them to its model.
+   *
+   * @generated from field: repeated openagents.conversation.v1.ClientTool tools = 7;
+   */
+  tools?: ClientToolJson[];
 };
 
 /**
@@ -665,6 +695,351 @@ export type ChatRequestJson = {
  */
 export const ChatRequestSchema: GenMessage<ChatRequest, {jsonType: ChatRequestJson}> = /*@__PURE__*/
   messageDesc(file_openagents_conversation_v1_conversation, 9);
+
+/**
+ * A tool that the client executes.
+ *
+ * @generated from message openagents.conversation.v1.ClientTool
+ */
+export type ClientTool = Message<"openagents.conversation.v1.ClientTool"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string description = 2;
+   */
+  description: string;
+
+  /**
+   * The JSON schema of its input.
+   *
+   * @generated from field: google.protobuf.Struct parameters = 3;
+   */
+  parameters?: JsonObject | undefined;
+};
+
+/**
+ * A tool that the client executes.
+ *
+ * @generated from message openagents.conversation.v1.ClientTool
+ */
+export type ClientToolJson = {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: string description = 2;
+   */
+  description?: string;
+
+  /**
+   * The JSON schema of its input.
+   *
+   * @generated from field: google.protobuf.Struct parameters = 3;
+   */
+  parameters?: StructJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ClientTool.
+ * Use `create(ClientToolSchema)` to create a new message.
+ */
+export const ClientToolSchema: GenMessage<ClientTool, {jsonType: ClientToolJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 10);
+
+/**
+ * POST /chat/:conv_id/tools/:call_id: one of `approve`, `output` and `error`.
+ *
+ * @generated from message openagents.conversation.v1.DecideToolRequest
+ */
+export type DecideToolRequest = Message<"openagents.conversation.v1.DecideToolRequest"> & {
+  /**
+   * @generated from field: optional bool approve = 1;
+   */
+  approve?: boolean | undefined;
+
+  /**
+   * Why; with `approve`.
+   *
+   * @generated from field: optional string reason = 2;
+   */
+  reason?: string | undefined;
+
+  /**
+   * What the client's execution of the tool gave.
+   *
+   * @generated from field: google.protobuf.Value output = 3;
+   */
+  output?: Value | undefined;
+
+  /**
+   * Why the client could not execute it.
+   *
+   * @generated from field: optional string error = 4;
+   */
+  error?: string | undefined;
+};
+
+/**
+ * POST /chat/:conv_id/tools/:call_id: one of `approve`, `output` and `error`.
+ *
+ * @generated from message openagents.conversation.v1.DecideToolRequest
+ */
+export type DecideToolRequestJson = {
+  /**
+   * @generated from field: optional bool approve = 1;
+   */
+  approve?: boolean;
+
+  /**
+   * Why; with `approve`.
+   *
+   * @generated from field: optional string reason = 2;
+   */
+  reason?: string;
+
+  /**
+   * What the client's execution of the tool gave.
+   *
+   * @generated from field: google.protobuf.Value output = 3;
+   */
+  output?: ValueJson;
+
+  /**
+   * Why the client could not execute it.
+   *
+   * @generated from field: optional string error = 4;
+   */
+  error?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.DecideToolRequest.
+ * Use `create(DecideToolRequestSchema)` to create a new message.
+ */
+export const DecideToolRequestSchema: GenMessage<DecideToolRequest, {jsonType: DecideToolRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 11);
+
+/**
+ * GET /approvals: what waits for a person, of conversations and of the blackboard, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalInbox
+ */
+export type ApprovalInbox = Message<"openagents.conversation.v1.ApprovalInbox"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.PendingApproval approvals = 1;
+   */
+  approvals: PendingApproval[];
+};
+
+/**
+ * GET /approvals: what waits for a person, of conversations and of the blackboard, oldest first.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalInbox
+ */
+export type ApprovalInboxJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.PendingApproval approvals = 1;
+   */
+  approvals?: PendingApprovalJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ApprovalInbox.
+ * Use `create(ApprovalInboxSchema)` to create a new message.
+ */
+export const ApprovalInboxSchema: GenMessage<ApprovalInbox, {jsonType: ApprovalInboxJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 12);
+
+/**
+ * A tool call, or a task of the blackboard, that waits for the approval of a person.
+ *
+ * @generated from message openagents.conversation.v1.PendingApproval
+ */
+export type PendingApproval = Message<"openagents.conversation.v1.PendingApproval"> & {
+  /**
+   * "chat": POST /chat/:conv_id/tools/:tool_call_id decides it. "board": POST /blackboard/v1/approvals/:id does.
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * Unique within its kind; of a tool call, `<conv_id>/<tool_call_id>`.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string created_at = 3 [json_name = "created_at"];
+   */
+  createdAt: string;
+
+  /**
+   * Of a tool call.
+   *
+   * @generated from field: string conv_id = 4 [json_name = "conv_id"];
+   */
+  convId: string;
+
+  /**
+   * @generated from field: string run_id = 5 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * @generated from field: string tool_call_id = 6 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+
+  /**
+   * @generated from field: string tool = 7;
+   */
+  tool: string;
+
+  /**
+   * @generated from field: google.protobuf.Value input = 8;
+   */
+  input?: Value | undefined;
+
+  /**
+   * The task on the blackboard.
+   *
+   * @generated from field: openagents.blackboard.v1.Task task = 9;
+   */
+  task?: Task | undefined;
+};
+
+/**
+ * A tool call, or a task of the blackboard, that waits for the approval of a person.
+ *
+ * @generated from message openagents.conversation.v1.PendingApproval
+ */
+export type PendingApprovalJson = {
+  /**
+   * "chat": POST /chat/:conv_id/tools/:tool_call_id decides it. "board": POST /blackboard/v1/approvals/:id does.
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind?: string;
+
+  /**
+   * Unique within its kind; of a tool call, `<conv_id>/<tool_call_id>`.
+   *
+   * @generated from field: string id = 2;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: string created_at = 3 [json_name = "created_at"];
+   */
+  created_at?: string;
+
+  /**
+   * Of a tool call.
+   *
+   * @generated from field: string conv_id = 4 [json_name = "conv_id"];
+   */
+  conv_id?: string;
+
+  /**
+   * @generated from field: string run_id = 5 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * @generated from field: string tool_call_id = 6 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+
+  /**
+   * @generated from field: string tool = 7;
+   */
+  tool?: string;
+
+  /**
+   * @generated from field: google.protobuf.Value input = 8;
+   */
+  input?: ValueJson;
+
+  /**
+   * The task on the blackboard.
+   *
+   * @generated from field: openagents.blackboard.v1.Task task = 9;
+   */
+  task?: TaskJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.PendingApproval.
+ * Use `create(PendingApprovalSchema)` to create a new message.
+ */
+export const PendingApprovalSchema: GenMessage<PendingApproval, {jsonType: PendingApprovalJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 13);
+
+/**
+ * 200: the decision is durable.
+ *
+ * @generated from message openagents.conversation.v1.DecideToolResponse
+ */
+export type DecideToolResponse = Message<"openagents.conversation.v1.DecideToolResponse"> & {
+  /**
+   * @generated from field: string run_id = 1 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * The run goes on after this position.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor: string;
+
+  /**
+   * The calls that are still undecided; the run goes on without any.
+   *
+   * @generated from field: int32 pending = 3;
+   */
+  pending: number;
+};
+
+/**
+ * 200: the decision is durable.
+ *
+ * @generated from message openagents.conversation.v1.DecideToolResponse
+ */
+export type DecideToolResponseJson = {
+  /**
+   * @generated from field: string run_id = 1 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * The run goes on after this position.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor?: string;
+
+  /**
+   * The calls that are still undecided; the run goes on without any.
+   *
+   * @generated from field: int32 pending = 3;
+   */
+  pending?: number;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.DecideToolResponse.
+ * Use `create(DecideToolResponseSchema)` to create a new message.
+ */
+export const DecideToolResponseSchema: GenMessage<DecideToolResponse, {jsonType: DecideToolResponseJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 14);
 
 /**
  * 202: the run is durable.
@@ -729,7 +1104,7 @@ export type ChatResponseJson = {
  * Use `create(ChatResponseSchema)` to create a new message.
  */
 export const ChatResponseSchema: GenMessage<ChatResponse, {jsonType: ChatResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 10);
+  messageDesc(file_openagents_conversation_v1_conversation, 15);
 
 /**
  * POST /chat/:conv_id/stop
@@ -774,7 +1149,7 @@ export type StopResponseJson = {
  * Use `create(StopResponseSchema)` to create a new message.
  */
 export const StopResponseSchema: GenMessage<StopResponse, {jsonType: StopResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 11);
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
 
 /**
  * GET /chat/:conv_id
@@ -895,7 +1270,7 @@ export type ConversationStateJson = {
  * Use `create(ConversationStateSchema)` to create a new message.
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 12);
+  messageDesc(file_openagents_conversation_v1_conversation, 17);
 
 /**
  * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
@@ -940,7 +1315,7 @@ export type UiMessagePageJson = {
  * Use `create(UiMessagePageSchema)` to create a new message.
  */
 export const UiMessagePageSchema: GenMessage<UiMessagePage, {jsonType: UiMessagePageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 13);
+  messageDesc(file_openagents_conversation_v1_conversation, 18);
 
 /**
  * A message as the AI SDK's `UIMessage`.
@@ -1001,7 +1376,7 @@ export type UiMessageJson = {
  * Use `create(UiMessageSchema)` to create a new message.
  */
 export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 14);
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
 
 /**
  * POST /chat/:conv_id/branch
@@ -1036,7 +1411,7 @@ export type ChooseBranchRequestJson = {
  * Use `create(ChooseBranchRequestSchema)` to create a new message.
  */
 export const ChooseBranchRequestSchema: GenMessage<ChooseBranchRequest, {jsonType: ChooseBranchRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 15);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
  * 200: the branch is the active one.
@@ -1085,7 +1460,7 @@ export type ChooseBranchResponseJson = {
  * Use `create(ChooseBranchResponseSchema)` to create a new message.
  */
 export const ChooseBranchResponseSchema: GenMessage<ChooseBranchResponse, {jsonType: ChooseBranchResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 16);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
@@ -1120,7 +1495,7 @@ export type QueueStateJson = {
  * Use `create(QueueStateSchema)` to create a new message.
  */
 export const QueueStateSchema: GenMessage<QueueState, {jsonType: QueueStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 17);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 
 /**
  * PATCH /chat/:conv_id/queue/:run_id: either of the two.
@@ -1161,7 +1536,7 @@ export type EditQueuedRequestJson = {
  * Use `create(EditQueuedRequestSchema)` to create a new message.
  */
 export const EditQueuedRequestSchema: GenMessage<EditQueuedRequest, {jsonType: EditQueuedRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 18);
+  messageDesc(file_openagents_conversation_v1_conversation, 23);
 
 /**
  * POST /chat/:conv_id/events: what another writer adds, with no run.
@@ -1196,7 +1571,7 @@ export type PostEventsRequestJson = {
  * Use `create(PostEventsRequestSchema)` to create a new message.
  */
 export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 19);
+  messageDesc(file_openagents_conversation_v1_conversation, 24);
 
 /**
  * 201: the events are durable.
@@ -1231,7 +1606,7 @@ export type PostEventsResponseJson = {
  * Use `create(PostEventsResponseSchema)` to create a new message.
  */
 export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 20);
+  messageDesc(file_openagents_conversation_v1_conversation, 25);
 
 /**
  * POST /files: what was stored.
@@ -1312,7 +1687,7 @@ export type StoredFileJson = {
  * Use `create(StoredFileSchema)` to create a new message.
  */
 export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 21);
+  messageDesc(file_openagents_conversation_v1_conversation, 26);
 
 /**
  * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
@@ -1343,7 +1718,7 @@ export type ParticipantListJson = {
  * Use `create(ParticipantListSchema)` to create a new message.
  */
 export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 22);
+  messageDesc(file_openagents_conversation_v1_conversation, 27);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -1388,7 +1763,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 23);
+  messageDesc(file_openagents_conversation_v1_conversation, 28);
 
 /**
  * A conversation, to be picked from a list.
@@ -1457,7 +1832,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 24);
+  messageDesc(file_openagents_conversation_v1_conversation, 29);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -1502,5 +1877,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 25);
+  messageDesc(file_openagents_conversation_v1_conversation, 30);
 

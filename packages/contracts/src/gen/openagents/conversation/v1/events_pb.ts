@@ -14,7 +14,7 @@ import type { Message as Message$1 } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/events.proto.
  */
 export const file_openagents_conversation_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQiiAoKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIABJHCgpmaWxlX2FkZGVkGAwgASgLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUFkZGVkSABSCmZpbGVfYWRkZWQSTQoMc291cmNlX2FkZGVkGA0gASgLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuU291cmNlQWRkZWRIAFIMc291cmNlX2FkZGVkEkoKC3J1bl9yZXN1bWVkGA4gASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuUmVzdW1lZEgAUgtydW5fcmVzdW1lZBJQCg1xdWV1ZV9jaGFuZ2VkGA8gASgLMigub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVDaGFuZ2VkSABSDXF1ZXVlX2NoYW5nZWQSZQoUcGFydGljaXBhbnRzX2NoYW5nZWQYECABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudHNDaGFuZ2VkSABSFHBhcnRpY2lwYW50c19jaGFuZ2VkElMKDmJyYW5jaF9jaGFuZ2VkGBQgASgLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQnJhbmNoQ2hhbmdlZEgAUg5icmFuY2hfY2hhbmdlZEIGCgRib2R5Ij0KClJ1blN0YXJ0ZWQSDwoHc3ViamVjdBgBIAEoCRIeCgpzdGFydGVkX2F0GAIgASgJUgpzdGFydGVkX2F0Im4KC1J1bkZpbmlzaGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBEjUKBXVzYWdlGAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVXNhZ2VIAYgBAUIJCgdfcmVhc29uQggKBl91c2FnZSJ+CgVVc2FnZRInCgxpbnB1dF90b2tlbnMYASABKAVIAFIMaW5wdXRfdG9rZW5ziAEBEikKDW91dHB1dF90b2tlbnMYAiABKAVIAVINb3V0cHV0X3Rva2Vuc4gBAUIPCg1faW5wdXRfdG9rZW5zQhAKDl9vdXRwdXRfdG9rZW5zIkYKCVJ1bkZhaWxlZBIMCgRjb2RlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSGgoIZXJyb3JfaWQYAyABKAlSCGVycm9yX2lkIlQKClJ1blJlc3VtZWQSDwoHYXR0ZW1wdBgBIAEoBRI1CgRrZXB0GAIgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuS2VwdE1lc3NhZ2UiPAoLS2VwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBINCgVwYXJ0cxgCIAEoBSIsCgpSdW5TdG9wcGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBQgkKB19yZWFzb24i5wEKB01lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEgwKBHRleHQYAyABKAkSHgoKY3JlYXRlZF9hdBgEIAEoCVIKY3JlYXRlZF9hdBIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEhAKCHNpYmxpbmdzGAggAygJEg8KB3JlcGxpZXMYCSADKAkiiwIKEVRyYW5zY3JpcHRNZXNzYWdlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEcm9sZRgCIAEoCRIWCgZydW5faWQYAyABKAlSBnJ1bl9pZBIvCgVwYXJ0cxgEIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSDgoGc3RhdHVzGAUgASgJEhwKCXBhcmVudF9pZBgGIAEoCVIJcGFyZW50X2lkEg4KBmF1dGhvchgHIAEoCRIeCgpjcmVhdGVkX2F0GAggASgJUgpjcmVhdGVkX2F0EhAKCHNpYmxpbmdzGAkgAygJEg8KB3JlcGxpZXMYCiADKAkigwIKBFBhcnQSDgoEdGV4dBgBIAEoCUgAEhMKCXJlYXNvbmluZxgCIAEoCUgAEjAKBHRvb2wYAyABKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sSAASNAoGY3VzdG9tGAQgASgLMiIub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ3VzdG9tSAASMAoEZmlsZRgFIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGVIABI0CgZzb3VyY2UYBiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2VIAEIGCgRib2R5IqUBCgRUb29sEiIKDHRvb2xfY2FsbF9pZBgBIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAiABKAkSJQoFaW5wdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIk8KBEZpbGUSCwoDdXJsGAEgASgJEh4KCm1lZGlhX3R5cGUYAiABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgDIAEoCRIMCgRzaXplGAQgASgDIkIKBlNvdXJjZRIcCglzb3VyY2VfaWQYASABKAlSCXNvdXJjZV9pZBILCgN1cmwYAiABKAkSDQoFdGl0bGUYAyABKAkiWwoJRmlsZUFkZGVkEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSLgoEZmlsZRgCIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGUiYQoLU291cmNlQWRkZWQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIyCgZzb3VyY2UYAiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2UiSQoMUXVldWVDaGFuZ2VkEjkKBnF1ZXVlZBgBIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2UivAEKDVF1ZXVlZE1lc3NhZ2USFgoGcnVuX2lkGAEgASgJUgZydW5faWQSHgoKbWVzc2FnZV9pZBgCIAEoCVIKbWVzc2FnZV9pZBIvCgVwYXJ0cxgDIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSDgoGYXV0aG9yGAQgASgJEh4KCmNyZWF0ZWRfYXQYBSABKAlSCmNyZWF0ZWRfYXQSEgoKcmVnZW5lcmF0ZRgGIAEoCSJ+Cg1CcmFuY2hDaGFuZ2VkEhwKCXBhcmVudF9pZBgBIAEoCVIJcGFyZW50X2lkEj8KCG1lc3NhZ2VzGAIgAygLMi0ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVHJhbnNjcmlwdE1lc3NhZ2USDgoGcmVsb2FkGAMgASgIIlQKE1BhcnRpY2lwYW50c0NoYW5nZWQSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQiLAoLUGFydGljaXBhbnQSDwoHc3ViamVjdBgBIAEoCRIMCgRyb2xlGAIgASgJIjkKCVRleHREZWx0YRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHRleHQYAiABKAkiPgoOUmVhc29uaW5nRGVsdGESHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgR0ZXh0GAIgASgJIoMBCghUb29sQ2FsbBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAyABKAkSJQoFaW5wdXQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUipAEKClRvb2xSZXN1bHQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIiCgx0b29sX2NhbGxfaWQYAiABKAlSDHRvb2xfY2FsbF9pZBIMCgR0b29sGAMgASgJEiYKBm91dHB1dBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRISCgVlcnJvchgFIAEoCUgAiAEBQggKBl9lcnJvciJcCgZDdXN0b20SDAoEbmFtZRgBIAEoCRIkCgRkYXRhGAIgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEh4KCm1lc3NhZ2VfaWQYAyABKAlSCm1lc3NhZ2VfaWQiFgoGU3RhdHVzEgwKBHRleHQYASABKAliBnByb3RvMw", [file_google_protobuf_struct]);
+  fileDesc("CidvcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9ldmVudHMucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIlEKBUVudHJ5EhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEjAKBWV2ZW50GAIgASgLMiEub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRXZlbnQirAwKBUV2ZW50EkoKC3J1bl9zdGFydGVkGAEgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RhcnRlZEgAUgtydW5fc3RhcnRlZBJNCgxydW5fZmluaXNoZWQYAiABKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5GaW5pc2hlZEgAUgxydW5fZmluaXNoZWQSRwoKcnVuX2ZhaWxlZBgDIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZEgAUgpydW5fZmFpbGVkEkoKC3J1bl9zdG9wcGVkGAQgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuU3RvcHBlZEgAUgtydW5fc3RvcHBlZBI2CgdtZXNzYWdlGAUgASgLMiMub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuTWVzc2FnZUgAEkcKCnRleHRfZGVsdGEYBiABKAsyJS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UZXh0RGVsdGFIAFIKdGV4dF9kZWx0YRJWCg9yZWFzb25pbmdfZGVsdGEYByABKAsyKi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SZWFzb25pbmdEZWx0YUgAUg9yZWFzb25pbmdfZGVsdGESRAoJdG9vbF9jYWxsGAggASgLMiQub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbENhbGxIAFIJdG9vbF9jYWxsEkoKC3Rvb2xfcmVzdWx0GAkgASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVG9vbFJlc3VsdEgAUgt0b29sX3Jlc3VsdBI0CgZjdXN0b20YCiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DdXN0b21IABI0CgZzdGF0dXMYCyABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5TdGF0dXNIABJHCgpmaWxlX2FkZGVkGAwgASgLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZUFkZGVkSABSCmZpbGVfYWRkZWQSTQoMc291cmNlX2FkZGVkGA0gASgLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuU291cmNlQWRkZWRIAFIMc291cmNlX2FkZGVkEkoKC3J1bl9yZXN1bWVkGA4gASgLMiYub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuUmVzdW1lZEgAUgtydW5fcmVzdW1lZBJQCg1xdWV1ZV9jaGFuZ2VkGA8gASgLMigub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVDaGFuZ2VkSABSDXF1ZXVlX2NoYW5nZWQSZQoUcGFydGljaXBhbnRzX2NoYW5nZWQYECABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudHNDaGFuZ2VkSABSFHBhcnRpY2lwYW50c19jaGFuZ2VkElMKDmJyYW5jaF9jaGFuZ2VkGBQgASgLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQnJhbmNoQ2hhbmdlZEgAUg5icmFuY2hfY2hhbmdlZBJtChd0b29sX2FwcHJvdmFsX3JlcXVlc3RlZBgRIAEoCzIxLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRvb2xBcHByb3ZhbFJlcXVlc3RlZEgAUhd0b29sX2FwcHJvdmFsX3JlcXVlc3RlZBJnChV0b29sX2FwcHJvdmFsX2RlY2lkZWQYEiABKAsyLy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sQXBwcm92YWxEZWNpZGVkSABSFXRvb2xfYXBwcm92YWxfZGVjaWRlZBJKCgtydW5fd2FpdGluZxgTIAEoCzImLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bldhaXRpbmdIAFILcnVuX3dhaXRpbmdCBgoEYm9keSI9CgpSdW5TdGFydGVkEg8KB3N1YmplY3QYASABKAkSHgoKc3RhcnRlZF9hdBgCIAEoCVIKc3RhcnRlZF9hdCJuCgtSdW5GaW5pc2hlZBITCgZyZWFzb24YASABKAlIAIgBARI1CgV1c2FnZRgCIAEoCzIhLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVzYWdlSAGIAQFCCQoHX3JlYXNvbkIICgZfdXNhZ2UifgoFVXNhZ2USJwoMaW5wdXRfdG9rZW5zGAEgASgFSABSDGlucHV0X3Rva2Vuc4gBARIpCg1vdXRwdXRfdG9rZW5zGAIgASgFSAFSDW91dHB1dF90b2tlbnOIAQFCDwoNX2lucHV0X3Rva2Vuc0IQCg5fb3V0cHV0X3Rva2VucyJGCglSdW5GYWlsZWQSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhoKCGVycm9yX2lkGAMgASgJUghlcnJvcl9pZCJECgpSdW5XYWl0aW5nEjYKBWNhbGxzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGVuZGluZ0NhbGwifQoLUGVuZGluZ0NhbGwSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIiCgx0b29sX2NhbGxfaWQYAiABKAlSDHRvb2xfY2FsbF9pZBIMCgR0b29sGAMgASgJEhwKCXdhaXRzX2ZvchgEIAEoCVIJd2FpdHNfZm9yIlQKClJ1blJlc3VtZWQSDwoHYXR0ZW1wdBgBIAEoBRI1CgRrZXB0GAIgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuS2VwdE1lc3NhZ2UiPAoLS2VwdE1lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBINCgVwYXJ0cxgCIAEoBSIsCgpSdW5TdG9wcGVkEhMKBnJlYXNvbhgBIAEoCUgAiAEBQgkKB19yZWFzb24i5wEKB01lc3NhZ2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIMCgRyb2xlGAIgASgJEgwKBHRleHQYAyABKAkSHgoKY3JlYXRlZF9hdBgEIAEoCVIKY3JlYXRlZF9hdBIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSHAoJcGFyZW50X2lkGAYgASgJUglwYXJlbnRfaWQSDgoGYXV0aG9yGAcgASgJEhAKCHNpYmxpbmdzGAggAygJEg8KB3JlcGxpZXMYCSADKAkiiwIKEVRyYW5zY3JpcHRNZXNzYWdlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEcm9sZRgCIAEoCRIWCgZydW5faWQYAyABKAlSBnJ1bl9pZBIvCgVwYXJ0cxgEIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSDgoGc3RhdHVzGAUgASgJEhwKCXBhcmVudF9pZBgGIAEoCVIJcGFyZW50X2lkEg4KBmF1dGhvchgHIAEoCRIeCgpjcmVhdGVkX2F0GAggASgJUgpjcmVhdGVkX2F0EhAKCHNpYmxpbmdzGAkgAygJEg8KB3JlcGxpZXMYCiADKAkigwIKBFBhcnQSDgoEdGV4dBgBIAEoCUgAEhMKCXJlYXNvbmluZxgCIAEoCUgAEjAKBHRvb2wYAyABKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sSAASNAoGY3VzdG9tGAQgASgLMiIub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ3VzdG9tSAASMAoEZmlsZRgFIAEoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkZpbGVIABI0CgZzb3VyY2UYBiABKAsyIi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Tb3VyY2VIAEIGCgRib2R5Iv8BCgRUb29sEiIKDHRvb2xfY2FsbF9pZBgBIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAiABKAkSJQoFaW5wdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQESHAoJd2FpdHNfZm9yGAYgASgJUgl3YWl0c19mb3ISOgoIZGVjaXNpb24YByABKAsyKC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sRGVjaXNpb25CCAoGX2Vycm9yIoABCgxUb29sRGVjaXNpb24SEAoIYXBwcm92ZWQYASABKAgSEwoGcmVhc29uGAIgASgJSACIAQESHgoKZGVjaWRlZF9ieRgDIAEoCVIKZGVjaWRlZF9ieRIeCgpkZWNpZGVkX2F0GAQgASgJUgpkZWNpZGVkX2F0QgkKB19yZWFzb24iTwoERmlsZRILCgN1cmwYASABKAkSHgoKbWVkaWFfdHlwZRgCIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAMgASgJEgwKBHNpemUYBCABKAMiQgoGU291cmNlEhwKCXNvdXJjZV9pZBgBIAEoCVIJc291cmNlX2lkEgsKA3VybBgCIAEoCRINCgV0aXRsZRgDIAEoCSJbCglGaWxlQWRkZWQSHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIuCgRmaWxlGAIgASgLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuRmlsZSJhCgtTb3VyY2VBZGRlZBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEjIKBnNvdXJjZRgCIAEoCzIiLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlNvdXJjZSJJCgxRdWV1ZUNoYW5nZWQSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSK8AQoNUXVldWVkTWVzc2FnZRIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIeCgptZXNzYWdlX2lkGAIgASgJUgptZXNzYWdlX2lkEi8KBXBhcnRzGAMgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydBIOCgZhdXRob3IYBCABKAkSHgoKY3JlYXRlZF9hdBgFIAEoCVIKY3JlYXRlZF9hdBISCgpyZWdlbmVyYXRlGAYgASgJIn4KDUJyYW5jaENoYW5nZWQSHAoJcGFyZW50X2lkGAEgASgJUglwYXJlbnRfaWQSPwoIbWVzc2FnZXMYAiADKAsyLS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5UcmFuc2NyaXB0TWVzc2FnZRIOCgZyZWxvYWQYAyABKAgiVAoTUGFydGljaXBhbnRzQ2hhbmdlZBI9CgxwYXJ0aWNpcGFudHMYASADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudCIsCgtQYXJ0aWNpcGFudBIPCgdzdWJqZWN0GAEgASgJEgwKBHJvbGUYAiABKAkiOQoJVGV4dERlbHRhEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDAoEdGV4dBgCIAEoCSI+Cg5SZWFzb25pbmdEZWx0YRIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEgwKBHRleHQYAiABKAkioQEKCFRvb2xDYWxsEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSIgoMdG9vbF9jYWxsX2lkGAIgASgJUgx0b29sX2NhbGxfaWQSDAoEdG9vbBgDIAEoCRIlCgVpbnB1dBgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIcCgl3YWl0c19mb3IYBSABKAlSCXdhaXRzX2ZvciKkAQoKVG9vbFJlc3VsdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYAyABKAkSJgoGb3V0cHV0GAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKBWVycm9yGAUgASgJSACIAQFCCAoGX2Vycm9yIlsKFVRvb2xBcHByb3ZhbFJlcXVlc3RlZBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkEiIKDHRvb2xfY2FsbF9pZBgCIAEoCVIMdG9vbF9jYWxsX2lkIpUBChNUb29sQXBwcm92YWxEZWNpZGVkEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSIgoMdG9vbF9jYWxsX2lkGAIgASgJUgx0b29sX2NhbGxfaWQSOgoIZGVjaXNpb24YAyABKAsyKC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5Ub29sRGVjaXNpb24iXAoGQ3VzdG9tEgwKBG5hbWUYASABKAkSJAoEZGF0YRgCIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIeCgptZXNzYWdlX2lkGAMgASgJUgptZXNzYWdlX2lkIhYKBlN0YXR1cxIMCgR0ZXh0GAEgASgJYgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * One entry of the log `chat:<conv_id>`.
@@ -172,6 +172,24 @@ export type Event = Message$1<"openagents.conversation.v1.Event"> & {
      */
     value: BranchChanged;
     case: "branchChanged";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.ToolApprovalRequested tool_approval_requested = 17 [json_name = "tool_approval_requested"];
+     */
+    value: ToolApprovalRequested;
+    case: "toolApprovalRequested";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.ToolApprovalDecided tool_approval_decided = 18 [json_name = "tool_approval_decided"];
+     */
+    value: ToolApprovalDecided;
+    case: "toolApprovalDecided";
+  } | {
+    /**
+     * @generated from field: openagents.conversation.v1.RunWaiting run_waiting = 19 [json_name = "run_waiting"];
+     */
+    value: RunWaiting;
+    case: "runWaiting";
   } | { case: undefined; value?: undefined };
 };
 
@@ -265,6 +283,21 @@ export type EventJson = {
    * @generated from field: openagents.conversation.v1.BranchChanged branch_changed = 20 [json_name = "branch_changed"];
    */
   branch_changed?: BranchChangedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.ToolApprovalRequested tool_approval_requested = 17 [json_name = "tool_approval_requested"];
+   */
+  tool_approval_requested?: ToolApprovalRequestedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.ToolApprovalDecided tool_approval_decided = 18 [json_name = "tool_approval_decided"];
+   */
+  tool_approval_decided?: ToolApprovalDecidedJson;
+
+  /**
+   * @generated from field: openagents.conversation.v1.RunWaiting run_waiting = 19 [json_name = "run_waiting"];
+   */
+  run_waiting?: RunWaitingJson;
 };
 
 /**
@@ -469,14 +502,110 @@ export const RunFailedSchema: GenMessage<RunFailed, {jsonType: RunFailedJson}> =
   messageDesc(file_openagents_conversation_v1_events, 5);
 
 /**
- * The run goes on after its server was lost: another one calls the engine again. Clients cut the run's messages back
- * to what is kept.
+ * The run waits until its tool calls are decided. No server works on it meanwhile.
+ *
+ * @generated from message openagents.conversation.v1.RunWaiting
+ */
+export type RunWaiting = Message$1<"openagents.conversation.v1.RunWaiting"> & {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.PendingCall calls = 1;
+   */
+  calls: PendingCall[];
+};
+
+/**
+ * The run waits until its tool calls are decided. No server works on it meanwhile.
+ *
+ * @generated from message openagents.conversation.v1.RunWaiting
+ */
+export type RunWaitingJson = {
+  /**
+   * @generated from field: repeated openagents.conversation.v1.PendingCall calls = 1;
+   */
+  calls?: PendingCallJson[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.RunWaiting.
+ * Use `create(RunWaitingSchema)` to create a new message.
+ */
+export const RunWaitingSchema: GenMessage<RunWaiting, {jsonType: RunWaitingJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 6);
+
+/**
+ * A tool call that a run waits for.
+ *
+ * @generated from message openagents.conversation.v1.PendingCall
+ */
+export type PendingCall = Message$1<"openagents.conversation.v1.PendingCall"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+
+  /**
+   * @generated from field: string tool = 3;
+   */
+  tool: string;
+
+  /**
+   * "approval" of a person, or the "output" of a client that executes it. The message has the input.
+   *
+   * @generated from field: string waits_for = 4 [json_name = "waits_for"];
+   */
+  waitsFor: string;
+};
+
+/**
+ * A tool call that a run waits for.
+ *
+ * @generated from message openagents.conversation.v1.PendingCall
+ */
+export type PendingCallJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+
+  /**
+   * @generated from field: string tool = 3;
+   */
+  tool?: string;
+
+  /**
+   * "approval" of a person, or the "output" of a client that executes it. The message has the input.
+   *
+   * @generated from field: string waits_for = 4 [json_name = "waits_for"];
+   */
+  waits_for?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.PendingCall.
+ * Use `create(PendingCallSchema)` to create a new message.
+ */
+export const PendingCallSchema: GenMessage<PendingCall, {jsonType: PendingCallJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 7);
+
+/**
+ * The run goes on, after its server was lost or its tool calls were decided: the engine is called again. Clients cut the
+ * run's messages back to what is kept.
  *
  * @generated from message openagents.conversation.v1.RunResumed
  */
 export type RunResumed = Message$1<"openagents.conversation.v1.RunResumed"> & {
   /**
-   * How often the run was resumed, this time included.
+   * How often a lost server made it resume, this time included; 0 when none was lost.
    *
    * @generated from field: int32 attempt = 1;
    */
@@ -491,14 +620,14 @@ export type RunResumed = Message$1<"openagents.conversation.v1.RunResumed"> & {
 };
 
 /**
- * The run goes on after its server was lost: another one calls the engine again. Clients cut the run's messages back
- * to what is kept.
+ * The run goes on, after its server was lost or its tool calls were decided: the engine is called again. Clients cut the
+ * run's messages back to what is kept.
  *
  * @generated from message openagents.conversation.v1.RunResumed
  */
 export type RunResumedJson = {
   /**
-   * How often the run was resumed, this time included.
+   * How often a lost server made it resume, this time included; 0 when none was lost.
    *
    * @generated from field: int32 attempt = 1;
    */
@@ -517,7 +646,7 @@ export type RunResumedJson = {
  * Use `create(RunResumedSchema)` to create a new message.
  */
 export const RunResumedSchema: GenMessage<RunResumed, {jsonType: RunResumedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 6);
+  messageDesc(file_openagents_conversation_v1_events, 8);
 
 /**
  * What is kept of a message of a run that is resumed.
@@ -562,7 +691,7 @@ export type KeptMessageJson = {
  * Use `create(KeptMessageSchema)` to create a new message.
  */
 export const KeptMessageSchema: GenMessage<KeptMessage, {jsonType: KeptMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 7);
+  messageDesc(file_openagents_conversation_v1_events, 9);
 
 /**
  * Somebody stopped the run, or a newer message interrupted it.
@@ -593,7 +722,7 @@ export type RunStoppedJson = {
  * Use `create(RunStoppedSchema)` to create a new message.
  */
 export const RunStoppedSchema: GenMessage<RunStopped, {jsonType: RunStoppedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 8);
+  messageDesc(file_openagents_conversation_v1_events, 10);
 
 /**
  * A whole message, such as what a person wrote.
@@ -732,7 +861,7 @@ export type MessageJson = {
  * Use `create(MessageSchema)` to create a new message.
  */
 export const MessageSchema: GenMessage<Message, {jsonType: MessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 9);
+  messageDesc(file_openagents_conversation_v1_events, 11);
 
 /**
  * A message as it stands: what its events come to.
@@ -881,7 +1010,7 @@ export type TranscriptMessageJson = {
  * Use `create(TranscriptMessageSchema)` to create a new message.
  */
 export const TranscriptMessageSchema: GenMessage<TranscriptMessage, {jsonType: TranscriptMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 10);
+  messageDesc(file_openagents_conversation_v1_events, 12);
 
 /**
  * A piece of a message, in the order in which it was begun.
@@ -973,7 +1102,7 @@ export type PartJson = {
  * Use `create(PartSchema)` to create a new message.
  */
 export const PartSchema: GenMessage<Part, {jsonType: PartJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 11);
+  messageDesc(file_openagents_conversation_v1_events, 13);
 
 /**
  * A use of a tool, with its result once there is one.
@@ -1005,6 +1134,20 @@ export type Tool = Message$1<"openagents.conversation.v1.Tool"> & {
    * @generated from field: optional string error = 5;
    */
   error?: string | undefined;
+
+  /**
+   * Whether the call has to be approved, or executed by a client: "approval" or "output". It stays when that is done.
+   *
+   * @generated from field: string waits_for = 6 [json_name = "waits_for"];
+   */
+  waitsFor: string;
+
+  /**
+   * The decision about the approval, once there is one.
+   *
+   * @generated from field: openagents.conversation.v1.ToolDecision decision = 7;
+   */
+  decision?: ToolDecision | undefined;
 };
 
 /**
@@ -1037,6 +1180,20 @@ export type ToolJson = {
    * @generated from field: optional string error = 5;
    */
   error?: string;
+
+  /**
+   * Whether the call has to be approved, or executed by a client: "approval" or "output". It stays when that is done.
+   *
+   * @generated from field: string waits_for = 6 [json_name = "waits_for"];
+   */
+  waits_for?: string;
+
+  /**
+   * The decision about the approval, once there is one.
+   *
+   * @generated from field: openagents.conversation.v1.ToolDecision decision = 7;
+   */
+  decision?: ToolDecisionJson;
 };
 
 /**
@@ -1044,7 +1201,72 @@ export type ToolJson = {
  * Use `create(ToolSchema)` to create a new message.
  */
 export const ToolSchema: GenMessage<Tool, {jsonType: ToolJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 12);
+  messageDesc(file_openagents_conversation_v1_events, 14);
+
+/**
+ * What a person decided about a tool call.
+ *
+ * @generated from message openagents.conversation.v1.ToolDecision
+ */
+export type ToolDecision = Message$1<"openagents.conversation.v1.ToolDecision"> & {
+  /**
+   * @generated from field: bool approved = 1;
+   */
+  approved: boolean;
+
+  /**
+   * @generated from field: optional string reason = 2;
+   */
+  reason?: string | undefined;
+
+  /**
+   * The subject who decided.
+   *
+   * @generated from field: string decided_by = 3 [json_name = "decided_by"];
+   */
+  decidedBy: string;
+
+  /**
+   * @generated from field: string decided_at = 4 [json_name = "decided_at"];
+   */
+  decidedAt: string;
+};
+
+/**
+ * What a person decided about a tool call.
+ *
+ * @generated from message openagents.conversation.v1.ToolDecision
+ */
+export type ToolDecisionJson = {
+  /**
+   * @generated from field: bool approved = 1;
+   */
+  approved?: boolean;
+
+  /**
+   * @generated from field: optional string reason = 2;
+   */
+  reason?: string;
+
+  /**
+   * The subject who decided.
+   *
+   * @generated from field: string decided_by = 3 [json_name = "decided_by"];
+   */
+  decided_by?: string;
+
+  /**
+   * @generated from field: string decided_at = 4 [json_name = "decided_at"];
+   */
+  decided_at?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ToolDecision.
+ * Use `create(ToolDecisionSchema)` to create a new message.
+ */
+export const ToolDecisionSchema: GenMessage<ToolDecision, {jsonType: ToolDecisionJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 15);
 
 /**
  * A file of a message.
@@ -1117,7 +1339,7 @@ export type FileJson = {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File, {jsonType: FileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 13);
+  messageDesc(file_openagents_conversation_v1_events, 16);
 
 /**
  * What an answer is based on.
@@ -1168,7 +1390,7 @@ export type SourceJson = {
  * Use `create(SourceSchema)` to create a new message.
  */
 export const SourceSchema: GenMessage<Source, {jsonType: SourceJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 14);
+  messageDesc(file_openagents_conversation_v1_events, 17);
 
 /**
  * A file becomes part of a message that is being written.
@@ -1209,7 +1431,7 @@ export type FileAddedJson = {
  * Use `create(FileAddedSchema)` to create a new message.
  */
 export const FileAddedSchema: GenMessage<FileAdded, {jsonType: FileAddedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 15);
+  messageDesc(file_openagents_conversation_v1_events, 18);
 
 /**
  * A source becomes part of a message that is being written.
@@ -1250,7 +1472,7 @@ export type SourceAddedJson = {
  * Use `create(SourceAddedSchema)` to create a new message.
  */
 export const SourceAddedSchema: GenMessage<SourceAdded, {jsonType: SourceAddedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 16);
+  messageDesc(file_openagents_conversation_v1_events, 19);
 
 /**
  * The messages that wait for the active run to end, in order. It replaces the list before.
@@ -1281,7 +1503,7 @@ export type QueueChangedJson = {
  * Use `create(QueueChangedSchema)` to create a new message.
  */
 export const QueueChangedSchema: GenMessage<QueueChanged, {jsonType: QueueChangedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 17);
+  messageDesc(file_openagents_conversation_v1_events, 20);
 
 /**
  * A message that waits for its run.
@@ -1370,7 +1592,7 @@ export type QueuedMessageJson = {
  * Use `create(QueuedMessageSchema)` to create a new message.
  */
 export const QueuedMessageSchema: GenMessage<QueuedMessage, {jsonType: QueuedMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 18);
+  messageDesc(file_openagents_conversation_v1_events, 21);
 
 /**
  * Another branch is active from here: clients remove all messages after the parent, and append the new ones.
@@ -1433,7 +1655,7 @@ export type BranchChangedJson = {
  * Use `create(BranchChangedSchema)` to create a new message.
  */
 export const BranchChangedSchema: GenMessage<BranchChanged, {jsonType: BranchChangedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 19);
+  messageDesc(file_openagents_conversation_v1_events, 22);
 
 /**
  * Who takes part, besides the owner. It replaces the list before.
@@ -1464,7 +1686,7 @@ export type ParticipantsChangedJson = {
  * Use `create(ParticipantsChangedSchema)` to create a new message.
  */
 export const ParticipantsChangedSchema: GenMessage<ParticipantsChanged, {jsonType: ParticipantsChangedJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 20);
+  messageDesc(file_openagents_conversation_v1_events, 23);
 
 /**
  * A person who takes part in a conversation.
@@ -1509,7 +1731,7 @@ export type ParticipantJson = {
  * Use `create(ParticipantSchema)` to create a new message.
  */
 export const ParticipantSchema: GenMessage<Participant, {jsonType: ParticipantJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 21);
+  messageDesc(file_openagents_conversation_v1_events, 24);
 
 /**
  * More text of a message that is being written.
@@ -1550,7 +1772,7 @@ export type TextDeltaJson = {
  * Use `create(TextDeltaSchema)` to create a new message.
  */
 export const TextDeltaSchema: GenMessage<TextDelta, {jsonType: TextDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 22);
+  messageDesc(file_openagents_conversation_v1_events, 25);
 
 /**
  * More of what the model thinks before it answers.
@@ -1591,7 +1813,7 @@ export type ReasoningDeltaJson = {
  * Use `create(ReasoningDeltaSchema)` to create a new message.
  */
 export const ReasoningDeltaSchema: GenMessage<ReasoningDelta, {jsonType: ReasoningDeltaJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 23);
+  messageDesc(file_openagents_conversation_v1_events, 26);
 
 /**
  * A tool is used.
@@ -1618,6 +1840,13 @@ export type ToolCall = Message$1<"openagents.conversation.v1.ToolCall"> & {
    * @generated from field: google.protobuf.Value input = 4;
    */
   input?: Value | undefined;
+
+  /**
+   * "output" when a client has to execute it; empty when the engine does.
+   *
+   * @generated from field: string waits_for = 5 [json_name = "waits_for"];
+   */
+  waitsFor: string;
 };
 
 /**
@@ -1645,6 +1874,13 @@ export type ToolCallJson = {
    * @generated from field: google.protobuf.Value input = 4;
    */
   input?: ValueJson;
+
+  /**
+   * "output" when a client has to execute it; empty when the engine does.
+   *
+   * @generated from field: string waits_for = 5 [json_name = "waits_for"];
+   */
+  waits_for?: string;
 };
 
 /**
@@ -1652,7 +1888,7 @@ export type ToolCallJson = {
  * Use `create(ToolCallSchema)` to create a new message.
  */
 export const ToolCallSchema: GenMessage<ToolCall, {jsonType: ToolCallJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 24);
+  messageDesc(file_openagents_conversation_v1_events, 27);
 
 /**
  * What a tool answered.
@@ -1727,7 +1963,99 @@ export type ToolResultJson = {
  * Use `create(ToolResultSchema)` to create a new message.
  */
 export const ToolResultSchema: GenMessage<ToolResult, {jsonType: ToolResultJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 25);
+  messageDesc(file_openagents_conversation_v1_events, 28);
+
+/**
+ * The call needs the approval of a person before it is executed.
+ *
+ * @generated from message openagents.conversation.v1.ToolApprovalRequested
+ */
+export type ToolApprovalRequested = Message$1<"openagents.conversation.v1.ToolApprovalRequested"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+};
+
+/**
+ * The call needs the approval of a person before it is executed.
+ *
+ * @generated from message openagents.conversation.v1.ToolApprovalRequested
+ */
+export type ToolApprovalRequestedJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ToolApprovalRequested.
+ * Use `create(ToolApprovalRequestedSchema)` to create a new message.
+ */
+export const ToolApprovalRequestedSchema: GenMessage<ToolApprovalRequested, {jsonType: ToolApprovalRequestedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 29);
+
+/**
+ * A person approved the call, or denied it. A denied call is not executed.
+ *
+ * @generated from message openagents.conversation.v1.ToolApprovalDecided
+ */
+export type ToolApprovalDecided = Message$1<"openagents.conversation.v1.ToolApprovalDecided"> & {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  messageId: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.ToolDecision decision = 3;
+   */
+  decision?: ToolDecision | undefined;
+};
+
+/**
+ * A person approved the call, or denied it. A denied call is not executed.
+ *
+ * @generated from message openagents.conversation.v1.ToolApprovalDecided
+ */
+export type ToolApprovalDecidedJson = {
+  /**
+   * @generated from field: string message_id = 1 [json_name = "message_id"];
+   */
+  message_id?: string;
+
+  /**
+   * @generated from field: string tool_call_id = 2 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+
+  /**
+   * @generated from field: openagents.conversation.v1.ToolDecision decision = 3;
+   */
+  decision?: ToolDecisionJson;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ToolApprovalDecided.
+ * Use `create(ToolApprovalDecidedSchema)` to create a new message.
+ */
+export const ToolApprovalDecidedSchema: GenMessage<ToolApprovalDecided, {jsonType: ToolApprovalDecidedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_events, 30);
 
 /**
  * Something that only this application knows, such as `<tool>_result` for a result that has a view of its own.
@@ -1778,7 +2106,7 @@ export type CustomJson = {
  * Use `create(CustomSchema)` to create a new message.
  */
 export const CustomSchema: GenMessage<Custom, {jsonType: CustomJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 26);
+  messageDesc(file_openagents_conversation_v1_events, 31);
 
 /**
  * What is going on, to show while waiting.
@@ -1809,5 +2137,5 @@ export type StatusJson = {
  * Use `create(StatusSchema)` to create a new message.
  */
 export const StatusSchema: GenMessage<Status, {jsonType: StatusJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_events, 27);
+  messageDesc(file_openagents_conversation_v1_events, 32);
 
