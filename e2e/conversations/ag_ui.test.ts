@@ -143,8 +143,9 @@ test("multimodal content is stored, and state and forwarded properties reach the
 test("what cannot be taken is refused with its field, and not left out", async () => {
   const user = (content: unknown) => ({ messages: [{ id: "m", role: "user", content }] });
   const cases: [object, string][] = [
-    [{ ...user("hi"), tools: [{ name: "t", description: "", parameters: {} }] }, "tools"],
-    [{ ...user("hi"), resume: [{ interruptId: "i", status: "resolved" }] }, "resume"],
+    [{ ...user("hi"), tools: [{ name: "not a name", description: "", parameters: {} }] }, "tools[0].name"],
+    [{ ...user("hi"), tools: { t: 1 } }, "tools"],
+    [{ ...user("hi"), resume: [{ interruptId: "i", status: "resolved" }] }, "resume[0].payload"],
     [{ ...user("hi"), forwardedProps: [1] }, "forwardedProps"],
     [user([{ type: "hologram" }]), "messages[0].content[0]"],
     [user([{ type: "image", source: { type: "file", value: "f1" } }]), "messages[0].content[0].source"],
@@ -241,7 +242,10 @@ test("what cannot be a run is refused before the stream, with a code and the fie
     [{ threadId: newConv(), messages }, "runId"],
     [{ threadId: "not a thread", runId: "r", messages }, "conv_id"],
     [{ threadId: newConv(), runId: "r", messages: [] }, "messages"],
-    [{ threadId: newConv(), runId: "r", messages: [{ id: "1", role: "tool", content: "x" }] }, "messages"],
+    [
+      { threadId: newConv(), runId: "r", messages: [{ id: "1", role: "tool", content: "x" }] },
+      "messages[0].toolCallId",
+    ],
     [{ threadId: newConv(), runId: "r", messages: [{ id: "1", role: "user", content: [] }] }, "messages"],
   ];
   for (const [body, field] of cases) {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { EventJson } from "@khala/contracts/conversation/v1";
-import type { UIMessage } from "ai";
+import type { ChatInit, UIMessage } from "ai";
 import { until } from "../kit/until.ts";
 import type { ConversationServer } from "./conversations.ts";
 import type { ManualTurn } from "./manual_engine.ts";
@@ -22,6 +22,8 @@ export interface ChatOptions {
   readonly fetch?: typeof globalThis.fetch;
   readonly messages?: UIMessage[];
   readonly onData?: (part: { type: string; data: unknown }) => void;
+  /** What the app does with tools, and when their answers are sent. */
+  readonly tools?: Pick<ChatInit<UIMessage>, "onToolCall" | "sendAutomaticallyWhen">;
 }
 
 /** The AI SDK's transport, pointed at the server. */
@@ -51,10 +53,10 @@ export function openChat(
   server: ConversationServer,
   name: TransportName,
   id: string,
-  { messages = [], onData, ...rest }: ChatOptions = {},
+  { messages = [], onData, tools, ...rest }: ChatOptions = {},
 ): AiChat & AsyncDisposable {
   const transport = openTransport(server, name, rest);
-  const chat = new Chat({ id, messages, transport, ...(onData && { onData }) });
+  const chat = new Chat({ id, messages, transport, ...(onData && { onData }), ...tools });
   return Object.assign(chat, {
     [Symbol.asyncDispose]: async () => {
       // Not `dispose`, which would stop the run.

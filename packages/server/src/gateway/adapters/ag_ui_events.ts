@@ -1,9 +1,12 @@
 import type {
   EventJson,
+  PendingCallJson,
   RunFinishedJson,
+  ToolApprovalDecidedJson,
   ToolCallJson,
   ToolResultJson,
 } from "@khala/contracts/conversation/v1";
+import { type KnownParts, NOTHING_KNOWN } from "./continued_run.ts";
 import { INTERRUPTED_CALL, type Streamed, UnfinishedStep } from "./unfinished_step.ts";
 
 /** An event of AG-UI 1.0, as it goes on the wire. */
@@ -15,16 +18,21 @@ export interface AgUiEvent {
 /** Translates the events of one run to AG-UI. Pure. Everything that was opened is closed before the run ends. */
 export class AgUiEvents {
   readonly #ids: { readonly threadId: string; readonly runId: string };
-  readonly #used = new Set<string>();
-  readonly #calls = new Set<string>();
+  readonly #used: Set<string>;
+  readonly #calls: Set<string>;
+  /** Calls that the client has executed. */
+  readonly #executed: ReadonlySet<string>;
   readonly #step = new UnfinishedStep();
   #open: { readonly kind: Streamed; readonly id: string; readonly messageId: string } | undefined;
   #lastText: string | undefined;
   #ended = false;
 
-  /** The ids are the client's own. */
-  constructor(threadId: string, runId: string) {
+  /** The ids are the client's own. A stream that continues a run names what the client has of it. */
+  constructor(threadId: string, runId: string, known: KnownParts = NOTHING_KNOWN) {
     this.#ids = { threadId, runId };
+    this.#used = new Set(known.messages);
+    this.#calls = new Set(known.calls);
+    this.#executed = new Set(known.executed);
   }
 
   /** The first event, which clients insist on. */
@@ -48,6 +56,10 @@ export class AgUiEvents {
       return [...said, ...this.#close()];
     }
     if (event.tool_call) return this.#call(event.tool_call);
+    // A call that waits is kept when the run goes on.
+    if (event.tool_approval_requested) this.#step.completed(event.tool_approval_requested.tool_call_id ?? "");
+    if (event.tool_approval_decided) return this.#decided(event.tool_approval_decided);
+    if (event.tool_result && this.#executed.has(event.tool_result.tool_call_id ?? "")) return [];
     if (event.tool_result) return this.#result(event.tool_result);
     if (event.file_added) return custom("file", event.file_added.file);
     if (event.source_added) return custom("source", event.source_added.source);
@@ -55,6 +67,7 @@ export class AgUiEvents {
       return [{ type: "CUSTOM", name: event.custom.name ?? "", value: event.custom.data ?? null }];
     if (event.status) return [{ type: "CUSTOM", name: "status", value: event.status.text ?? "" }];
     if (event.run_resumed) return this.#takeBack();
+    if (event.run_waiting) return this.wait(event.run_waiting.calls ?? []);
     if (event.run_finished)
       return this.#end({ type: "RUN_FINISHED", ...this.#ids, ...usageOf(event.run_finished) });
     if (event.run_stopped)
@@ -62,6 +75,18 @@ export class AgUiEvents {
     if (event.run_failed)
       return this.fail(event.run_failed.message || "The run failed.", event.run_failed.code);
     return [];
+  }
+
+  /** Ends the run of the client: ours waits for approvals, which are interrupts, or for the output of the client's tools. */
+  wait(calls: readonly PendingCallJson[]): AgUiEvent[] {
+    if (this.#ended) return [];
+    const approvals = calls.filter(({ waits_for }) => waits_for === "approval");
+    const pendingToolCallIds = calls.map(({ tool_call_id }) => tool_call_id);
+    const outcome =
+      approvals.length > 0
+        ? { type: "interrupt", interrupts: approvals.map(interruptOf) }
+        : { type: "success", pendingToolCallIds };
+    return this.#end({ type: "RUN_FINISHED", ...this.#ids, outcome });
   }
 
   /** Ends the run with an error. */
@@ -74,6 +99,13 @@ export class AgUiEvents {
     return this.#step
       .takenBack()
       .flatMap((tool_call_id) => this.#result({ tool_call_id, error: INTERRUPTED_CALL }));
+  }
+
+  /** A denied call has no output, but the client's history needs a result. */
+  #decided({ tool_call_id = "", decision }: ToolApprovalDecidedJson): AgUiEvent[] {
+    if (decision?.approved) return [];
+    const why = decision?.reason ? `: ${decision.reason}` : ".";
+    return this.#result({ tool_call_id, error: `The call was denied${why}` });
   }
 
   #delta(kind: Streamed, messageId = "", said = ""): AgUiEvent[] {
@@ -109,8 +141,8 @@ export class AgUiEvents {
     return id;
   }
 
-  #call({ tool_call_id = "", tool = "", input = null }: ToolCallJson): AgUiEvent[] {
-    this.#step.called(tool_call_id);
+  #call({ tool_call_id = "", tool = "", input = null, waits_for }: ToolCallJson): AgUiEvent[] {
+    if (!waits_for) this.#step.called(tool_call_id);
     // Made again after it was taken back.
     if (this.#calls.has(tool_call_id)) return this.#close();
     this.#calls.add(tool_call_id);
@@ -149,6 +181,17 @@ export class AgUiEvents {
     this.#ended = true;
     return [...this.#close(), last];
   }
+}
+
+/** The question whether a tool may be executed. Its answer is the payload of the client's `resume`. */
+function interruptOf({ tool_call_id: id, tool }: PendingCallJson): object {
+  const responseSchema = {
+    type: "object",
+    properties: { approved: { type: "boolean" }, reason: { type: "string" } },
+    required: ["approved"],
+  };
+  const message = `May the tool ${tool} be used?`;
+  return { id, reason: "tool_approval", message, toolCallId: id, responseSchema };
 }
 
 /** What AG-UI has no event for. */

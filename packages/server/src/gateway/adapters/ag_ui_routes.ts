@@ -2,9 +2,11 @@ import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { readChat } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
+import { readAgUiContinuation } from "./ag_ui_continuation.ts";
 import { AgUiEvents } from "./ag_ui_events.ts";
 import { policyOf, traceOf } from "./ai_routes.ts";
 import { startRun } from "./ai_run.ts";
+import { continueRun } from "./continued_run.ts";
 import { invalid, readAgUiContent, readParams } from "./message_parts.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
@@ -14,10 +16,21 @@ import { type AdapterOptions, respondWithRun } from "./run_response.ts";
  */
 export function agUiRoutes(http: Http, context: Context, options: AdapterOptions): void {
   const answer: Handler = async (viewer, request, reply) => {
-    const { command, runId } = readRunAgentInput(request.body, policyOf(request));
-    const run = await startRun(context, options.conversations, viewer, command, traceOf(request));
-    const translator = new AgUiEvents(command.convId, runId);
-    const first = translator.begin();
+    const { conversations } = options;
+    const input = readInput(request.body);
+    const continuation = readAgUiContinuation(request.body);
+    const run = continuation
+      ? await continueRun(conversations, viewer, continuation)
+      : await startRun(
+          context,
+          conversations,
+          viewer,
+          readCommand(input, policyOf(request)),
+          traceOf(request),
+        );
+    const translator = new AgUiEvents(run.convId, input.runId, continuation?.known);
+    const { waits_for = [] } = (run.waits && (await conversations.run(viewer, run.convId))) || {};
+    const first = [...translator.begin(), ...(run.waits ? translator.wait(waits_for) : [])];
     await respondWithRun(reply, context, options, { viewer, run, translator, first, root: "" });
   };
   http.route("conversation.write", "POST", "/ag-ui", answer, { bodyLimit: options.bodyLimit });
@@ -26,7 +39,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
 /** What an agent sends, not validated yet. */
 interface RunAgentInput {
   readonly threadId?: unknown;
-  readonly runId?: unknown;
+  readonly runId: string;
   readonly messages?: unknown;
   readonly tools?: unknown;
   readonly resume?: unknown;
@@ -35,21 +48,24 @@ interface RunAgentInput {
   readonly context?: unknown;
 }
 
-function readRunAgentInput(
-  body: unknown,
-  policy: string | undefined,
-): { readonly command: ChatCommand; readonly runId: string } {
-  const { threadId, runId, messages, ...rest } = Object(body) as RunAgentInput;
-  if (typeof runId !== "string" || runId === "")
+function readInput(body: unknown): RunAgentInput {
+  const input = Object(body) as RunAgentInput;
+  if (typeof input.runId !== "string" || input.runId === "")
     throw invalid("runId", "runId is an id that the client makes.");
+  return input;
+}
+
+function readCommand(
+  { threadId, runId, messages, ...rest }: RunAgentInput,
+  policy: string | undefined,
+): ChatCommand {
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as {
     id?: unknown;
     role?: unknown;
     content?: unknown;
   };
   if (last.role !== "user") {
-    const message =
-      "The last message must be the user's. Tools run on the server: do not send their results.";
+    const message = "The last message must be the user's, or the output of a tool that the client executes.";
     throw invalid("messages", message);
   }
   const parts = readAgUiContent(last.content, `messages[${(messages as unknown[]).length - 1}].content`);
@@ -59,6 +75,7 @@ function readRunAgentInput(
     conv_id: threadId,
     parts,
     ...paramsOf(rest),
+    tools: toolsOf(rest.tools),
     idempotency_key: runId,
     ...(policy !== undefined && { policy }),
   };
@@ -66,19 +83,29 @@ function readRunAgentInput(
   // A client that cuts its messages back and runs again sends a message that is stored: as it was, or changed.
   const { id } = last;
   const named = typeof id === "string" && /^[\x20-\x7e]{1,200}$/.test(id);
-  return { command: named ? { ...command, messageId: id, resent: "either" } : command, runId };
+  return named ? { ...command, messageId: id, resent: "either" } : command;
 }
 
 /** The client's own properties are the params; its state and context are in them by their names. */
-function paramsOf({ tools, resume, forwardedProps, state, context }: RunAgentInput): { params?: object } {
-  if (!isEmpty(tools)) throw invalid("tools", "Tools run on the server: send none.");
-  if (!isEmpty(resume)) throw invalid("resume", "Runs are not interrupted here: there is nothing to resume.");
+function paramsOf({ forwardedProps, state, context }: Omit<RunAgentInput, "runId">): { params?: object } {
   if (!isEmpty(forwardedProps) && (typeof forwardedProps !== "object" || Array.isArray(forwardedProps)))
     throw invalid("forwardedProps", "forwardedProps is an object: the settings of the turn, by their names.");
   return readParams({
     ...Object(forwardedProps),
     ...(!isEmpty(state) && { state }),
     ...(!isEmpty(context) && { context }),
+  });
+}
+
+/** The client's own tools. What else it says of them is for itself. */
+function toolsOf(sent: unknown): object[] {
+  if (isEmpty(sent)) return [];
+  if (!Array.isArray(sent))
+    throw invalid("tools", "tools is a list: each with name, description and parameters.");
+  return sent.map((tool) => {
+    const { name, description, parameters } = Object(tool) as Record<string, unknown>;
+    const said = description !== undefined && description !== null && { description };
+    return { name, ...said, ...(!isEmpty(parameters) && { parameters }) };
   });
 }
 

@@ -5,7 +5,9 @@ import type { Context } from "../../kit/context.ts";
 import { readChat, readConvId, readRunId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
+import { readAiContinuation } from "./ai_continuation.ts";
 import { joinRun, startRun } from "./ai_run.ts";
+import { continueRun } from "./continued_run.ts";
 import { invalid, readParams, readUiParts } from "./message_parts.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
@@ -21,14 +23,22 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
 
   const send: Handler = async (viewer, request, reply) => {
     const { id, messages, trigger, messageId, ...params } = Object(request.body) as Sent;
-    const command = readAiRequest({ id, messages, trigger, messageId }, params, policyOf(request));
-    const run = await startRun(context, conversations, viewer, command, traceOf(request));
-    const translator = new AiChunks(run.runId);
+    const continuation = readAiContinuation({ id, messages, trigger });
+    const run = continuation
+      ? await continueRun(conversations, viewer, continuation)
+      : await startRun(
+          context,
+          conversations,
+          viewer,
+          readAiRequest({ id, messages, trigger, messageId }, params, policyOf(request)),
+          traceOf(request),
+        );
+    const translator = new AiChunks(run.runId, continuation?.known);
     await respondWithRun(reply, context, options, {
       viewer,
       run,
       translator,
-      first: [],
+      first: run.waits ? translator.wait() : [],
       root: "../",
       ...FORM,
     });
@@ -112,8 +122,7 @@ export function readAiRequest(sent: Sent, params: object, policy: string | undef
     throw invalid("trigger", "trigger is submit-message or regenerate-message.");
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
   if (last.role !== "user") {
-    const message =
-      "The last message must be the user's. Tools run on the server: do not send their results.";
+    const message = "The last message must be the user's, or the assistant's with answers to its tool calls.";
     throw invalid("messages", message);
   }
   const parts = readUiParts(last.parts, `messages[${(messages as unknown[]).length - 1}].parts`);

@@ -3,6 +3,7 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import { SpanKind } from "@opentelemetry/api";
 import type { Caller } from "../../access/viewer.ts";
 import type { ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
+import { endsRun } from "../../conversations/timeline/timeline.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
@@ -15,6 +16,8 @@ export interface FollowedRun {
   readonly after: string;
   /** Whether it has begun there. */
   readonly begun: boolean;
+  /** Whether it waits for a decision: nothing follows. */
+  readonly waits?: boolean;
 }
 
 /** A run that is joined in the middle, with its messages so far. */
@@ -70,15 +73,16 @@ export async function joinRun(
 }
 
 /**
- * The events of a run up to its end; undefined as a keep-alive while it is silent. Events that belong to no run are part
+ * The events of a run up to its end, or until it waits; undefined as a keep-alive while it is silent. Events that belong to no run are part
  * of the active one. Throws when the log cannot be read; ends early when the signal aborts.
  */
 export async function* followRun(
   { clock }: Context,
   conversations: Pick<ConversationPlane, "follow" | "run">,
-  { caller, convId, runId, after, begun }: FollowedRun,
+  { caller, convId, runId, after, begun, waits = false }: FollowedRun,
   signal: AbortSignal,
 ): AsyncGenerator<EventJson | undefined> {
+  if (waits) return;
   const leaving = new AbortController();
   const until = AbortSignal.any([signal, leaving.signal]);
   const events = conversations.follow(caller, convId, after, until)[Symbol.asyncIterator]();
@@ -105,7 +109,7 @@ export async function* followRun(
       if (of === runId && event.run_started) started = true;
       if (of !== runId && (of !== "" || !started)) continue;
       yield event;
-      if (of === runId && (event.run_finished || event.run_failed || event.run_stopped)) return;
+      if (of === runId && (endsRun({ event }) || event.run_waiting)) return;
     }
   } catch (error) {
     // A listener that has left needs no error.

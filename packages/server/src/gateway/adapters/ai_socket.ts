@@ -10,8 +10,10 @@ import {
   type SocketEndpoint,
 } from "../sockets/connection.ts";
 import { type AiChunk, AiChunks } from "./ai_chunks.ts";
+import { readAiContinuation } from "./ai_continuation.ts";
 import { readAiRequest } from "./ai_routes.ts";
 import { type FollowedRun, followRun, joinRun, startRun } from "./ai_run.ts";
+import { continueRun } from "./continued_run.ts";
 
 export interface AiDoorOptions {
   readonly conversations: ConversationPlane;
@@ -24,6 +26,8 @@ interface Frame {
   readonly type?: unknown;
   readonly requestId?: unknown;
   readonly id?: unknown;
+  readonly messages?: unknown;
+  readonly trigger?: unknown;
   readonly lastSequence?: unknown;
   readonly body?: unknown;
   readonly metadata?: unknown;
@@ -157,10 +161,14 @@ class AiSocket implements ClientSocket {
     const { conversations, policy } = this.#options;
     const { body, metadata } = frame;
     const params = { ...(metadata !== undefined && { metadata }), ...Object(body) };
-    const command = readAiRequest(frame, params, policy);
-    const run = await startRun(this.#context, conversations, this.#connection.viewer, command);
+    const { viewer } = this.#connection;
+    const continuation = readAiContinuation(frame);
+    const run = continuation
+      ? await continueRun(conversations, viewer, continuation)
+      : await startRun(this.#context, conversations, viewer, readAiRequest(frame, params, policy));
     await this.#frame(request, { type: "start" });
-    await this.#follow(request, run, new AiChunks(run.runId));
+    const chunks = new AiChunks(run.runId, continuation?.known);
+    await this.#follow(request, run, chunks, run.waits ? chunks.wait() : []);
     return run;
   }
 

@@ -1,0 +1,56 @@
+import { KhalaError } from "@khala/contracts";
+import type { DecideToolResponseJson } from "@khala/contracts/conversation/v1";
+import type { Caller } from "../../access/viewer.ts";
+import type { ConversationPlane } from "../../conversations/plane.ts";
+import type { CallDecision } from "../../conversations/waiting/decide.ts";
+import type { FollowedRun } from "./ai_run.ts";
+
+/** A request that says nothing new, but decides the tool calls that a run waits for. */
+export interface Continuation {
+  readonly convId: string;
+  /** Older ones may be among them: clients send the whole message again. */
+  readonly decisions: readonly CallDecision[];
+  /** What the client has of the run: ids of messages and tool calls. */
+  readonly known: KnownParts;
+}
+
+/** What a client has, of a run that its stream continues. */
+export interface KnownParts {
+  readonly messages: readonly string[];
+  readonly calls: readonly string[];
+  /** The calls that the client itself has executed. */
+  readonly executed: readonly string[];
+}
+
+/** Nothing: the stream begins with the run. */
+export const NOTHING_KNOWN: KnownParts = { messages: [], calls: [], executed: [] };
+
+/** Refused as a decision, without an effect on the others: executed by the server, or decided before. */
+const PASSED_OVER: ReadonlySet<string> = new Set(["not_found", "already_decided"]);
+
+/** Decides the calls. Throws unless at least one of the decisions is the run's. */
+export async function continueRun(
+  conversations: Pick<ConversationPlane, "decideCalls">,
+  caller: Caller,
+  { convId, decisions }: Continuation,
+): Promise<FollowedRun> {
+  let last: DecideToolResponseJson | undefined;
+  let refused: unknown;
+  for (const decision of decisions) {
+    try {
+      last = await conversations.decideCalls(caller, convId, [decision]);
+    } catch (error) {
+      if (!(error instanceof KhalaError) || !PASSED_OVER.has(error.code)) throw error;
+      refused = error;
+    }
+  }
+  if (!last) throw refused ?? nothingDecided();
+  const { run_id: runId = "", cursor: after = "", pending = 0 } = last;
+  return { caller, convId, runId, after, begun: true, waits: pending > 0 };
+}
+
+function nothingDecided(): KhalaError {
+  const message =
+    "The last message is neither the user's nor does it decide a tool call. Send a message, an approval or the output of a tool.";
+  return new KhalaError("invalid_request", message, { field: "messages" });
+}
