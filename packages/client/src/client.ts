@@ -1,5 +1,6 @@
 import type { ArtifactDraftJson } from "@khala/contracts/blackboard/v1";
 import type { AppendsOf, AppTypes, BoardTopics, DraftsOf, TopicsOf } from "./app_types.ts";
+import { type Approvals, openApprovals } from "./board/approvals.ts";
 import { type Board, openBoard } from "./board/board.ts";
 import type { Connection } from "./connection/port.ts";
 import { type Conversation, type Conversations, openConversations } from "./conversation/conversations.ts";
@@ -33,6 +34,8 @@ export interface KhalaClient<
   conversation(convId: string): Conversation;
   readonly conversations: Pick<Conversations, "list" | "log" | "read">;
   readonly board: Board<Draft>;
+  /** What waits for a person, of conversations and of the board. */
+  readonly approvals: Approvals;
   readonly ops: Ops;
   /** Disconnects, and closes the storage. */
   close(): Promise<void>;
@@ -83,6 +86,7 @@ export function createClient<App extends AppTypes = AppTypes>(
     },
     conversations,
     board: openBoard(http, sync),
+    approvals: openApprovals(http),
     ops: openOps(connection, http, { shared: view, environment }),
     async close() {
       tabs?.close();

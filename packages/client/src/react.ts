@@ -1,6 +1,7 @@
 export {
   type AnyClient,
   type AppendHook,
+  type ApprovalsHook,
   type BoardHook,
   type ConversationHook,
   type Hooks,
@@ -9,6 +10,7 @@ export {
   type ListOptions,
   type SelectedList,
   useAppend,
+  useApprovals,
   useBoard,
   useConnection,
   useConversation,

@@ -1,3 +1,4 @@
+import type { KhalaClient } from "@khala/client";
 import { useKhala } from "@khala/client/react";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
@@ -12,30 +13,34 @@ import { readTask, type Task } from "./board_types.ts";
 
 const EVERY_MS = 3_000;
 
+type Pending = Awaited<ReturnType<KhalaClient["approvals"]["list"]>>[number];
+
 interface Approval {
   readonly id: string;
-  readonly task: Task;
   readonly created_at: string;
+  /** As the server sent it. */
+  readonly pending: Pending;
+  /** The task on the board; none for a tool call of a conversation. */
+  readonly task: Task | undefined;
 }
 
 interface Decision {
-  readonly id: string;
+  readonly approval: Approval;
   readonly approved: boolean;
   readonly reason?: string;
 }
 
-/** Polls the tasks that wait for approval. */
+/** Polls what waits for a person, in conversations and on the board. */
 export function useApprovals() {
-  const { board } = useKhala();
+  const { approvals } = useKhala();
   return useFetch(
     ["approvals"],
     async (): Promise<readonly Approval[]> => {
-      const { approvals = [] } = await board.approvals();
-      return approvals.map(({ id = "", task = {}, created_at = "" }) => ({
-        id,
-        created_at,
-        task: readTask(task),
-      }));
+      const found = await approvals.list();
+      return found.map((pending) => {
+        const { id = "", task, created_at = "" } = pending;
+        return { id, created_at, pending, task: task && readTask(task) };
+      });
     },
     EVERY_MS,
   );
@@ -46,12 +51,12 @@ interface ApprovalsProps {
   readonly onDecided: () => void;
 }
 
-/** The tasks that wait for approval. */
+/** What waits for a person. */
 export function Approvals({ approvals, onDecided }: ApprovalsProps) {
-  const { board } = useKhala();
-  const [rejecting, setRejecting] = useState<string>();
+  const { approvals: inbox } = useKhala();
+  const [rejecting, setRejecting] = useState<Approval>();
   const decide = useMutation({
-    mutationFn: ({ id, ...decision }: Decision) => board.decide(id, decision),
+    mutationFn: ({ approval, ...decision }: Decision) => inbox.decide(approval.pending, decision),
     onSuccess: onDecided,
     onSettled: () => setRejecting(undefined),
   });
@@ -59,14 +64,11 @@ export function Approvals({ approvals, onDecided }: ApprovalsProps) {
     <div className="approvals">
       {decide.error && <Failure error={decide.error} inline />}
       <p role="status" className="note">
-        {decide.isSuccess &&
-          (decide.variables.approved
-            ? "Approved. The task is queued."
-            : "Rejected. The task is now a dead letter.")}
+        {decide.isSuccess && outcomeOf(decide.variables)}
       </p>
       {approvals.length === 0 ? (
         <Empty title="No pending approvals" icon="ok">
-          Tasks of agents with approval: true wait here for a decision.
+          Tasks of agents with approval: true, and tool calls of conversations, wait here for a decision.
         </Empty>
       ) : (
         <ul aria-label="Pending approvals">
@@ -74,23 +76,29 @@ export function Approvals({ approvals, onDecided }: ApprovalsProps) {
             <ApprovalCard
               key={approval.id}
               approval={approval}
-              busy={decide.isPending && decide.variables.id === approval.id}
-              onApprove={() => decide.mutate({ id: approval.id, approved: true })}
-              onReject={() => setRejecting(approval.id)}
+              busy={decide.isPending && decide.variables.approval.id === approval.id}
+              onApprove={() => decide.mutate({ approval, approved: true })}
+              onReject={() => setRejecting(approval)}
             />
           ))}
         </ul>
       )}
       {rejecting !== undefined && (
         <RejectDialog
+          ofTask={rejecting.task !== undefined}
           onClose={() => setRejecting(undefined)}
           onConfirm={(reason) =>
-            decide.mutate({ id: rejecting, approved: false, ...(reason !== "" && { reason }) })
+            decide.mutate({ approval: rejecting, approved: false, ...(reason !== "" && { reason }) })
           }
         />
       )}
     </div>
   );
+}
+
+function outcomeOf({ approval: { task }, approved }: Decision): string {
+  if (!task) return approved ? "Approved. The run goes on." : "Rejected. The run goes on without it.";
+  return approved ? "Approved. The task is queued." : "Rejected. The task is now a dead letter.";
 }
 
 interface ApprovalCardProps {
@@ -100,35 +108,32 @@ interface ApprovalCardProps {
   readonly onReject: () => void;
 }
 
-function ApprovalCard({ approval: { task, created_at }, busy, onApprove, onReject }: ApprovalCardProps) {
+function ApprovalCard({ approval, busy, onApprove, onReject }: ApprovalCardProps) {
+  const { task, created_at, pending } = approval;
+  const { conv_id = "", tool = "", input } = pending;
+  const what = task ? `the task of ${task.agent}` : `the tool ${tool}`;
   return (
     <li className="approval">
       <header>
         <h3>
-          <a href={links.agent(task.agent)}>{task.agent}</a>
+          {task ? (
+            <a href={links.agent(task.agent)}>{task.agent}</a>
+          ) : (
+            <a href={links.conversation(conv_id)}>{tool}</a>
+          )}
         </h3>
         <span className="quiet">
           Waiting since <Ago at={created_at} />
         </span>
-        <Button
-          kind="primary"
-          icon="check"
-          busy={busy}
-          aria-label={`Approve the task of ${task.agent}`}
-          onClick={onApprove}
-        >
+        <Button kind="primary" icon="check" busy={busy} aria-label={`Approve ${what}`} onClick={onApprove}>
           Approve
         </Button>
-        <Button
-          kind="danger"
-          disabled={busy}
-          aria-label={`Reject the task of ${task.agent}`}
-          onClick={onReject}
-        >
+        <Button kind="danger" disabled={busy} aria-label={`Reject ${what}`} onClick={onReject}>
           Reject…
         </Button>
       </header>
-      {task.artifacts.map((artifact) => (
+      {!task && <pre className="mono">{JSON.stringify(input, null, 2)}</pre>}
+      {task?.artifacts.map((artifact) => (
         <div key={artifact.id}>
           <h4>{artifact.type}</h4>
           <Payload artifact={artifact} />
@@ -138,13 +143,21 @@ function ApprovalCard({ approval: { task, created_at }, busy, onApprove, onRejec
   );
 }
 
-function RejectDialog(props: { readonly onClose: () => void; readonly onConfirm: (reason: string) => void }) {
+function RejectDialog(props: {
+  readonly ofTask: boolean;
+  readonly onClose: () => void;
+  readonly onConfirm: (reason: string) => void;
+}) {
   const [reason, setReason] = useState("");
   return (
     <Dialog
       onClose={props.onClose}
-      title="Reject this task?"
-      about="The task becomes a dead letter. It can be replayed from there."
+      title={props.ofTask ? "Reject this task?" : "Reject this tool call?"}
+      about={
+        props.ofTask
+          ? "The task becomes a dead letter. It can be replayed from there."
+          : "The tool is not executed. The engine is told, and the run goes on."
+      }
       actions={
         <>
           <Button onClick={props.onClose}>Cancel</Button>
@@ -157,7 +170,9 @@ function RejectDialog(props: { readonly onClose: () => void; readonly onConfirm:
       <label className="refuse-reason">
         <span>Reason</span>
         <input className="field" value={reason} onChange={(event) => setReason(event.target.value)} />
-        <span className="quiet">Optional. Stored with the dead letter.</span>
+        <span className="quiet">
+          {props.ofTask ? "Optional. Stored with the dead letter." : "Optional. The engine gets it."}
+        </span>
       </label>
     </Dialog>
   );

@@ -1,6 +1,32 @@
 import type { Command } from "commander";
 import { positiveInteger, withClientOptions } from "./commands.ts";
 
+/** What waits for a person, in conversations and on the board. */
+function declareApprovals(khala: Command): void {
+  const approvals = withClientOptions(khala.command("approvals"))
+    .description("list what waits for a person: tool calls of conversations, and tasks of the board")
+    .option("--json", "one JSON object per line")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  khala approvals
+  khala approvals approve c1/call_7
+  khala approvals deny 0199d3a0-8a51-7c3e-9f00-5a4f0c1d2e3f --reason "Too much"`,
+    )
+    .action(async (options) => (await import("../commands/approvals.ts")).approvals(options));
+  for (const what of ["approve", "deny"] as const) {
+    withClientOptions(approvals.command(what))
+      .description(what === "approve" ? "approve one" : "deny one")
+      .argument("<id>", "its id, from the list")
+      .option("--reason <text>", "why")
+      .option("--json", "print id and decision")
+      .action(async (id, _, command: Command) =>
+        (await import("../commands/approvals.ts")).decide(what === "approve", id, command.optsWithGlobals()),
+      );
+  }
+}
+
 /** The blackboard: publishing, agents, dead letters. */
 export function declareBoard(khala: Command): void {
   withClientOptions(khala.command("publish"))
@@ -50,6 +76,7 @@ Examples:
         (await import("../commands/board.ts")).control(what, agent, command.optsWithGlobals()),
       );
   }
+  declareApprovals(khala);
   declareDeadLetters(khala);
 
   khala

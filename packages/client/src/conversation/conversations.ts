@@ -2,6 +2,8 @@ import { KhalaError } from "@khala/contracts";
 import type {
   ConversationListJson,
   ConversationStateJson,
+  DecideToolRequestJson,
+  DecideToolResponseJson,
   LogPageJson,
   StopResponseJson,
   StoredFileJson,
@@ -43,6 +45,8 @@ export interface Conversation {
   file(url: string, options?: { readonly signal?: AbortSignal }): Promise<Blob>;
   /** Stops the current run, whichever device started it; false when nothing ran. */
   stop(): Promise<boolean>;
+  /** Decides a tool call that the run waits for: approves or denies it, or gives what this client's execution of it gave. */
+  decide(callId: string, decision: DecideToolRequestJson): Promise<DecideToolResponseJson>;
   /** Deletes the conversation on the server. */
   delete(): Promise<void>;
 }
@@ -162,6 +166,12 @@ export function openConversations(
         const { stopped = false } = (await http.request("POST", `${path}/stop`)).body as StopResponseJson;
         if (!stopped) current()?.nothingRuns();
         return stopped;
+      },
+      async decide(callId, decision) {
+        const answer = await http.request("POST", `${path}/tools/${encodeURIComponent(callId)}`, {
+          body: decision,
+        });
+        return answer.body as DecideToolResponseJson;
       },
       async delete() {
         const cursor = current()?.position();

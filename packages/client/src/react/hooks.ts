@@ -1,4 +1,5 @@
 import type { ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import type { PendingApprovalJson } from "@khala/contracts/conversation/v1";
 import {
   createContext,
   createElement,
@@ -8,9 +9,11 @@ import {
   useEffect,
   useMemo,
   useRef,
+  useState,
   useSyncExternalStore,
 } from "react";
 import type { AppendsOf, AppTypes, BoardTopics, TopicsOf } from "../app_types.ts";
+import type { ApprovalDecision } from "../board/approvals.ts";
 import type { Board } from "../board/board.ts";
 import type { CorrelationWatch } from "../board/correlation_watch.ts";
 import type { KhalaClient } from "../client.ts";
@@ -65,7 +68,7 @@ export function useConnection(): ConnectionStatus {
 /** A conversation with its actions. */
 export interface ConversationHook
   extends ConversationView,
-    Pick<Conversation, "send" | "regenerate" | "edit" | "chooseBranch" | "stop" | "delete"> {}
+    Pick<Conversation, "send" | "regenerate" | "edit" | "chooseBranch" | "stop" | "decide" | "delete"> {}
 
 /** A live conversation: messages, run and actions. */
 export function useConversation(convId: string): ConversationHook {
@@ -73,8 +76,8 @@ export function useConversation(convId: string): ConversationHook {
   const conversation = useMemo(() => client.conversation(convId), [client, convId]);
   const state = useSyncExternalStore(conversation.subscribe, conversation.state, () => UNOPENED);
   return useMemo(() => {
-    const { send, regenerate, edit, chooseBranch, stop, delete: remove } = conversation;
-    return { ...state, send, regenerate, edit, chooseBranch, stop, delete: remove };
+    const { send, regenerate, edit, chooseBranch, stop, decide, delete: remove } = conversation;
+    return { ...state, send, regenerate, edit, chooseBranch, stop, decide, delete: remove };
   }, [state, conversation]);
 }
 
@@ -85,6 +88,7 @@ export interface BoardHook {
   readonly correlation: Snapshot<CorrelationStateJson>;
 }
 
+const NOTHING_READ = { approvals: undefined, error: undefined };
 const NOT_HEARD: Snapshot<CorrelationStateJson> = { phase: "loading", stale: false };
 const NOTHING: Pick<CorrelationWatch, "state" | "subscribe"> = {
   state: () => NOT_HEARD,
@@ -100,6 +104,44 @@ export function useBoard(correlationId?: string): BoardHook {
   );
   const correlation = useSyncExternalStore(watch.subscribe, watch.state, NOTHING.state);
   return useMemo(() => ({ board, correlation }), [board, correlation]);
+}
+
+/** What waits for a person, and how to decide it. */
+export interface ApprovalsHook {
+  /** Oldest first; undefined until it is known. */
+  readonly approvals: readonly PendingApprovalJson[] | undefined;
+  /** Why the last request failed. */
+  readonly error: Error | undefined;
+  /** Decides one, of a conversation or of the board. Rejects when somebody decided otherwise. */
+  decide(approval: PendingApprovalJson, decision: ApprovalDecision): Promise<void>;
+  /** Asks the server now. */
+  refresh(): Promise<void>;
+}
+
+/** What waits for a person, in conversations and on the board. It is read again every `everyMs`, and after each decision. */
+export function useApprovals({ everyMs = 3_000 }: { readonly everyMs?: number } = {}): ApprovalsHook {
+  const { approvals: inbox } = useKhala();
+  const [read, setRead] = useState<Pick<ApprovalsHook, "approvals" | "error">>(NOTHING_READ);
+  const refresh = useCallback(async () => {
+    try {
+      setRead({ approvals: await inbox.list(), error: undefined });
+    } catch (error) {
+      setRead(({ approvals }) => ({ approvals, error: error as Error }));
+    }
+  }, [inbox]);
+  useEffect(() => {
+    void refresh();
+    const timer = setInterval(() => void refresh(), everyMs);
+    return () => clearInterval(timer);
+  }, [refresh, everyMs]);
+  return useMemo(
+    () => ({
+      ...read,
+      refresh,
+      decide: (approval, decision) => inbox.decide(approval, decision).finally(refresh),
+    }),
+    [read, refresh, inbox],
+  );
 }
 
 const NO_DOCUMENT: Snapshot<never> = { phase: "loading", stale: false };

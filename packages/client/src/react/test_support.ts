@@ -1,4 +1,5 @@
 import { parseHTML } from "linkedom";
+import { openApprovals } from "../board/approvals.ts";
 import { openBoard } from "../board/board.ts";
 import type { KhalaClient } from "../client.ts";
 import { openConversations } from "../conversation/conversations.ts";
@@ -99,6 +100,7 @@ export function handClient() {
     conversation: conversations.get,
     conversations,
     board: openBoard(http, sync),
+    approvals: openApprovals(http),
     ops: openOps(connection, http, { environment }),
     async close() {
       conversations.close();
