@@ -34,7 +34,7 @@ const SYNC = /^(event_streams|events|sync_\w+)$/;
 const SYSTEM: readonly SystemStatement[] = [
   {
     statement:
-      /^(purge_board_\w+|board_purge_\w+|board_claim_sweep|audit_retention|durable_streams_sweep|janitor_\w+)$/,
+      /^(purge_board_\w+|board_purge_\w+|board_claim_sweep|audit_retention|durable_streams_sweep(_gone)?|janitor_\w+)$/,
     reason: "retention removes the rows of all orgs by their age",
   },
   { statement: /^revocations$/, reason: "every server knows what is revoked in all orgs" },

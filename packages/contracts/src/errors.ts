@@ -43,6 +43,7 @@ export const ERRORS = {
   run_begun: meaning(409, 4409),
   already_decided: meaning(409, 4409),
   stale_cursor: meaning(410, 4410),
+  stream_gone: meaning(410, 4410),
   payload_too_large: meaning(413, 1009),
   upgrade_required: meaning(426, 4426),
   limit_exceeded: meaning(429, 4429, true),

@@ -11,6 +11,7 @@ const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
   expiresAt: undefined,
   tail: 10n,
   closed: false,
+  gone: false,
   seq: undefined,
   closedBy: undefined,
   ...changes,

@@ -41,7 +41,8 @@ export async function commitAppends(
       const stream = streams.get(streamKey(append.name));
       const writable =
         stream && may(caller, "durable_stream.write", { org: caller.org, owner: stream.owner });
-      return { ok: writable ? apply(stream, append, known, changes) : { kind: "missing" } };
+      if (!writable) return { ok: { kind: "missing" } };
+      return { ok: stream.gone ? { kind: "gone" } : apply(stream, append, known, changes) };
     });
     await storeChanges(tx, changes);
     return { outcomes, changed: [...changes.streams].map(({ id }) => id) };
@@ -79,7 +80,8 @@ async function lockStreams(tx: Tx, appends: readonly Append[]): Promise<Map<stri
   const names = [...new Map(appends.map(({ name }) => [streamKey(name), name])).values()];
   const rows = await tx.query<LockedRow>({
     name: "durable_streams_lock",
-    text: `SELECT id, org_id, path, owner, content_type, ttl_s, expires_at, closed, tail, seq, closed_by, closed_epoch, closed_seq
+    text: `SELECT id, org_id, path, owner, content_type, ttl_s, expires_at, closed, tail, gone, seq,
+        closed_by, closed_epoch, closed_seq
       FROM runtime.durable_streams AS stream
       JOIN unnest($1::text[], $2::text[]) AS wanted (org_id, path) USING (org_id, path)
       WHERE dies_at IS NULL OR dies_at > clock_timestamp()
@@ -99,6 +101,7 @@ interface LockedRow {
   expires_at: string | null;
   closed: boolean;
   tail: bigint;
+  gone: boolean;
   seq: string | null;
   closed_by: string | null;
   closed_epoch: bigint | null;
@@ -110,6 +113,7 @@ function lockedStream(row: LockedRow): LockedStream {
   return {
     id,
     owner: row.owner,
+    gone: row.gone,
     tail,
     closed,
     contentType: row.content_type,
@@ -207,7 +211,7 @@ function producerKey(stream: bigint, producer: string): string {
 export type Accepted = Pick<Claim, "epoch" | "seq">;
 
 /** A locked stream, updated by each accepted append of the batch. */
-export interface LockedStream extends Stream {
+export interface LockedStream extends Omit<Stream, "forkRequest" | "inherited"> {
   tail: bigint;
   closed: boolean;
   seq: string | undefined;

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
-import { messageArray, storedMessages } from "./json_mode.ts";
+import { messageArray, messagesLength, storedMessages } from "./json_mode.ts";
 
 const stored = (text: string) => storedMessages(Buffer.from(text)).toString();
 
@@ -24,4 +24,17 @@ test("what is no JSON, or no UTF-8, is refused", () => {
 test("readers get an array, of nothing too", () => {
   expect(messageArray(Buffer.from("1,2")).toString()).toBe("[1,2]");
   expect(messageArray(Buffer.alloc(0)).toString()).toBe("[]");
+});
+
+test("the first messages end at a comma that is in no value", () => {
+  const stored = Buffer.from('{"a":[1,2],"b":",}"},"x\\",y" ,3');
+  const first = (count: bigint) => {
+    const length = messagesLength(stored, count);
+    return length === undefined ? undefined : stored.subarray(0, Number(length)).toString();
+  };
+  expect(first(1n)).toBe('{"a":[1,2],"b":",}"}');
+  expect(first(2n)).toBe('{"a":[1,2],"b":",}"},"x\\",y" ');
+  expect(first(3n)).toBe(stored.toString());
+  expect(first(4n)).toBeUndefined();
+  expect(messagesLength(Buffer.alloc(0), 1n)).toBeUndefined();
 });

@@ -18,6 +18,24 @@ export function messageArray(stored: Buffer): Buffer {
   return Buffer.concat([Buffer.from("["), stored, Buffer.from("]")]);
 }
 
+/** The length in bytes of the first messages; undefined when there are fewer. */
+export function messagesLength(stored: Buffer, count: bigint): bigint | undefined {
+  let seen = 0n;
+  let depth = 0;
+  let quoted = false;
+  for (let at = 0; at < stored.length; at++) {
+    const char = String.fromCharCode(stored[at]!);
+    if (quoted) {
+      if (char === "\\") at++;
+      else if (char === '"') quoted = false;
+    } else if (char === '"') quoted = true;
+    else if (char === "{" || char === "[") depth++;
+    else if (char === "}" || char === "]") depth--;
+    else if (char === "," && depth === 0 && ++seen === count) return BigInt(at);
+  }
+  return stored.length > 0 && seen + 1n === count ? BigInt(stored.length) : undefined;
+}
+
 function readText(body: Buffer): string {
   try {
     return decoder.decode(body);

@@ -1,7 +1,8 @@
 import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
+import { inheritedOf } from "./forks.ts";
 import { findStream, type StreamRow, streamOf } from "./pages.ts";
-import { mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
+import { type Fork, mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
 
 /** The batch sizes of a sweep. */
 const SWEEP_STREAMS = 100;
@@ -20,14 +21,16 @@ export async function createStream(
   name: StreamName,
   config: StreamConfig,
   data: Buffer,
+  fork?: Fork,
 ): Promise<{ stream: Stream; created: boolean } | undefined> {
   for (let attempt = 1; ; attempt++) {
-    const stream = await insertStream(database, name, config, data);
+    const stream = await insertStream(database, name, config, data, fork);
     if (stream) return { stream, created: true };
     const found = await findStream(database, name);
     if (found && !may(name.caller, "durable_stream.write", { org: name.caller.org, owner: found.owner }))
       throw notFound("stream", name.path);
-    if (found) return sameConfig(found, config) ? { stream: found, created: false } : undefined;
+    if (found)
+      return !found.gone && sameConfig(found, config, fork) ? { stream: found, created: false } : undefined;
     if (attempt === MAX_ATTEMPTS) throw new Error("the stream was deleted at every attempt to create it");
   }
 }
@@ -37,6 +40,7 @@ async function insertStream(
   { caller: { org, subject }, path }: StreamName,
   { contentType, ttlS, expiresAt, closed }: StreamConfig,
   data: Buffer,
+  fork: Fork | undefined,
 ): Promise<Stream | undefined> {
   const [, rows] = await database.transaction([
     {
@@ -48,14 +52,23 @@ async function insertStream(
       name: "durable_streams_create",
       text: `WITH stream AS (
           INSERT INTO runtime.durable_streams
-            (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at, owner)
-          VALUES ($1, $2, $3, $4::bigint, $5, $6, octet_length($7::bytea),
-            coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'), $9)
+            (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at, owner,
+              forked_from, fork_request, inherited)
+          VALUES ($1, $2, $3, $4::bigint, $5, $6, $11::bigint + octet_length($7::bytea),
+            coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'), $9, $10, $12, $13)
           ON CONFLICT (org_id, path) DO NOTHING
-          RETURNING id, owner, content_type, ttl_s, expires_at, closed, tail
+          RETURNING id, owner, content_type, ttl_s, expires_at, closed, tail, gone, fork_request, inherited
         ), chunk AS (
           INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
-          SELECT id, tail, $7::bytea FROM stream WHERE tail > 0
+          SELECT id, tail, $7::bytea FROM stream WHERE octet_length($7::bytea) > 0
+        ), copied AS (
+          -- The last chunk may reach beyond the fork.
+          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
+          SELECT stream.id, least(chunk.position, $11), substring(chunk.data FOR
+            (octet_length(chunk.data) - greatest(chunk.position - $11, 0))::integer)
+          FROM stream JOIN runtime.durable_stream_chunks AS chunk ON chunk.stream_id = $10
+          WHERE $11 > 0 AND chunk.position <= (
+            SELECT min(position) FROM runtime.durable_stream_chunks WHERE stream_id = $10 AND position >= $11)
         )
         SELECT * FROM stream`,
       values: [
@@ -68,6 +81,10 @@ async function insertStream(
         data,
         expiresAt === undefined ? null : new Date(expiresAt),
         subject,
+        fork?.source.id ?? null,
+        fork?.at ?? 0n,
+        fork?.request ?? null,
+        JSON.stringify((fork ? inheritedOf(fork) : []).map((of) => [of.stream, of.position].map(String))),
       ],
     },
   ]);
@@ -75,8 +92,9 @@ async function insertStream(
   return row ? streamOf(row as StreamRow) : undefined;
 }
 
-function sameConfig(stream: Stream, config: StreamConfig): boolean {
+function sameConfig(stream: Stream, config: StreamConfig, fork: Fork | undefined): boolean {
   return (
+    stream.forkRequest === fork?.request &&
     mediaType(stream.contentType) === mediaType(config.contentType) &&
     stream.ttlS === config.ttlS &&
     stream.expiresAt === config.expiresAt &&
@@ -84,19 +102,49 @@ function sameConfig(stream: Stream, config: StreamConfig): boolean {
   );
 }
 
-/** Removes a stream; returns its id, or undefined when there is none that the caller may delete. */
-export async function removeStream(database: Database, name: StreamName): Promise<bigint | undefined> {
+/**
+ * Removes a stream; returns its id, or undefined when there is none that the caller may delete. One with forks is gone, but its
+ * path is taken until they are gone as well.
+ */
+export async function removeStream(
+  database: Database,
+  name: StreamName,
+): Promise<bigint | "gone" | undefined> {
   const { org } = name.caller;
   const found = await findStream(database, name);
   if (!found || !may(name.caller, "durable_stream.delete", { org, owner: found.owner })) return undefined;
+  if (found.gone) return "gone";
   // By its id: another one may have its path by now.
-  const [row] = await database.query<{ id: bigint; alive: boolean }>({
-    name: "durable_streams_remove",
-    text: `DELETE FROM runtime.durable_streams WHERE org_id = $1 AND id = $2
-      RETURNING id, dies_at IS NULL OR dies_at > clock_timestamp() AS alive`,
+  const [kept] = await database.query<{ id: bigint }>({
+    name: "durable_streams_hide",
+    text: `UPDATE runtime.durable_streams AS stream SET gone = true
+      WHERE org_id = $1 AND id = $2 AND NOT gone AND EXISTS (
+        SELECT FROM runtime.durable_streams AS fork WHERE fork.org_id = $1 AND fork.forked_from = stream.id)
+      RETURNING id`,
     values: [org, found.id],
   });
+  if (kept) return kept.id;
+  const [row] = await database.query<{ id: bigint; alive: boolean; forked_from: bigint | null }>({
+    name: "durable_streams_remove",
+    text: `DELETE FROM runtime.durable_streams WHERE org_id = $1 AND id = $2
+      RETURNING id, dies_at IS NULL OR dies_at > clock_timestamp() AS alive, forked_from`,
+    values: [org, found.id],
+  });
+  for (let from = row?.forked_from ?? null; from !== null; ) from = await removeGone(database, org, from);
   return row?.alive ? row.id : undefined;
+}
+
+/** Removes a stream that was kept for its forks, once there are none. Returns the one that it was forked from itself. */
+async function removeGone(database: Database, org: string, id: bigint): Promise<bigint | null> {
+  const [row] = await database.query<{ forked_from: bigint | null }>({
+    name: "durable_streams_remove_gone",
+    text: `DELETE FROM runtime.durable_streams AS stream
+      WHERE org_id = $1 AND id = $2 AND gone AND NOT EXISTS (
+        SELECT FROM runtime.durable_streams AS fork WHERE fork.org_id = $1 AND fork.forked_from = stream.id)
+      RETURNING forked_from`,
+    values: [org, id],
+  });
+  return row?.forked_from ?? null;
 }
 
 /** Removes a batch of expired streams and producers; true when there may be more. */
@@ -110,6 +158,17 @@ export async function sweep(database: Database): Promise<boolean> {
       RETURNING id`,
     values: [SWEEP_STREAMS],
   });
+  // Forks may have expired, too.
+  const gone = await database.query({
+    name: "durable_streams_sweep_gone",
+    text: `DELETE FROM runtime.durable_streams WHERE id = ANY (ARRAY(
+        SELECT id FROM runtime.durable_streams AS stream WHERE gone AND NOT EXISTS (
+          SELECT FROM runtime.durable_streams AS fork
+          WHERE fork.org_id = stream.org_id AND fork.forked_from = stream.id)
+        LIMIT $1 FOR UPDATE SKIP LOCKED))
+      RETURNING id`,
+    values: [SWEEP_STREAMS],
+  });
   const producers = await database.query({
     name: "durable_streams_sweep_producers",
     text: `DELETE FROM runtime.durable_stream_producers WHERE ctid = ANY (ARRAY(
@@ -118,5 +177,5 @@ export async function sweep(database: Database): Promise<boolean> {
       RETURNING stream_id`,
     values: [PRODUCER_DAYS, SWEEP_PRODUCERS],
   });
-  return streams.length === SWEEP_STREAMS || producers.length === SWEEP_PRODUCERS;
+  return streams.length === SWEEP_STREAMS || gone.length > 0 || producers.length === SWEEP_PRODUCERS;
 }

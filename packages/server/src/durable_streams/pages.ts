@@ -15,7 +15,7 @@ export interface Page {
 const PAGE_BYTES = 1n << 20n;
 
 const ALIVE = "(dies_at IS NULL OR dies_at > clock_timestamp())";
-const COLUMNS = "id, owner, content_type, ttl_s, expires_at, closed, tail";
+const COLUMNS = "id, owner, content_type, ttl_s, expires_at, closed, tail, gone, fork_request, inherited";
 
 /** A row of `durable_streams`. */
 export interface StreamRow {
@@ -26,6 +26,9 @@ export interface StreamRow {
   expires_at: string | null;
   closed: boolean;
   tail: bigint;
+  gone: boolean;
+  fork_request: string | null;
+  inherited: readonly [stream: string, position: string][];
 }
 
 /** Converts a row. */
@@ -38,6 +41,12 @@ export function streamOf(row: StreamRow): Stream {
     expiresAt: row.expires_at ?? undefined,
     closed: row.closed,
     tail: row.tail,
+    gone: row.gone,
+    forkRequest: row.fork_request ?? undefined,
+    inherited: row.inherited.map(([stream, position]) => ({
+      stream: BigInt(stream),
+      position: BigInt(position),
+    })),
   };
 }
 

@@ -7,6 +7,7 @@ import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { commitAppends } from "./appends.ts";
+import { type ForkRequest, forkOf } from "./forks.ts";
 import { createStream, removeStream, sweep } from "./lifecycle.ts";
 import { findStream, type Page, readPage } from "./pages.ts";
 import type { Append, AppendOutcome, Stream, StreamConfig, StreamName } from "./stream.ts";
@@ -22,14 +23,15 @@ export interface DurableStreams extends Service {
     name: StreamName,
     config: StreamConfig,
     data: Buffer,
+    fork?: { readonly source: Stream; readonly request: ForkRequest },
   ): Promise<{ stream: Stream; created: boolean } | undefined>;
   /** Appends bytes, closes the stream, or both. Resolves after the commit. Appends of this process to a stream keep their order. */
   append(append: Append): Promise<AppendOutcome>;
   find(name: StreamName): Promise<Stream | undefined>;
   /** The page after a position, about a megabyte at most. */
   read(name: StreamName, after: bigint): Promise<Page | undefined>;
-  /** Deletes the stream; false when it does not exist. */
-  remove(name: StreamName): Promise<boolean>;
+  /** Deletes the stream; false when it does not exist, "gone" when it was deleted before and is kept for its forks. */
+  remove(name: StreamName): Promise<boolean | "gone">;
   watch(id: bigint): Watcher;
   /** To be called for a wakeup of another process, with the id of the stream that changed: its watchers are woken. */
   onWakeup(id: string): void;
@@ -84,9 +86,10 @@ export function openDurableStreams(
   });
 
   return {
-    async create(name, config, data) {
-      stored?.take(name.caller.org, "durable_streams", data.length);
-      return createStream(database, name, config, data);
+    async create(name, config, data, forked) {
+      const fork = forked && (await forkOf(database, forked.source, forked.request));
+      stored?.take(name.caller.org, "durable_streams", data.length + Number(fork?.at ?? 0n));
+      return createStream(database, name, config, data, fork);
     },
     async append(append) {
       // A stream can be closed by an org that may not store more.
@@ -103,8 +106,8 @@ export function openDurableStreams(
     read: (name, after) => readPage(database, name, after),
     async remove(name) {
       const id = await removeStream(database, name);
-      if (id !== undefined) notifyWatchers(id);
-      return id !== undefined;
+      if (typeof id === "bigint") notifyWatchers(id);
+      return id === "gone" ? id : id !== undefined;
     },
     watch: (id) => watchers.watch(id),
     onWakeup(id) {

@@ -1,4 +1,5 @@
 import type { Caller } from "../access/viewer.ts";
+import type { Offset } from "./offset.ts";
 
 /** A stream, as a caller names it: a path within the caller's org. */
 export interface StreamName {
@@ -23,6 +24,21 @@ export interface Stream extends StreamConfig {
   readonly owner: string;
   /** Its length in bytes: the position of its end. */
   readonly tail: bigint;
+  /** Deleted, and kept in name only because it has forks. */
+  readonly gone: boolean;
+  /** As which fork it was asked for; undefined for other streams. */
+  readonly forkRequest: string | undefined;
+  /** For a fork: the streams that it inherits from, up to where. Their offsets are valid here. */
+  readonly inherited: readonly Offset[];
+}
+
+/** Where a new stream leaves another one. */
+export interface Fork {
+  readonly source: Stream;
+  /** The position up to which the source's bytes are inherited. */
+  readonly at: bigint;
+  /** The request in a form that recognises a repetition. */
+  readonly request: string;
 }
 
 /** An idempotent producer's id, epoch and sequence: a retried append counts once. */
@@ -48,6 +64,7 @@ export interface Append {
 /** The result of an append. */
 export type AppendOutcome =
   | { readonly kind: "missing" }
+  | { readonly kind: "gone" }
   | { readonly kind: "appended"; readonly id: bigint; readonly tail: bigint; readonly closed: boolean }
   | {
       readonly kind: "duplicate";

@@ -135,8 +135,17 @@ CREATE TABLE runtime.durable_streams (
   closed_by text,
   closed_epoch bigint,
   closed_seq bigint,
+  -- Deleted while it had forks: its path stays taken until they are deleted.
+  gone boolean NOT NULL DEFAULT false,
+  -- A fork has a copy of what it inherits. Its source may be deleted, so there is no foreign key.
+  forked_from bigint,
+  fork_request text,
+  -- [[stream, position], …]: whose offsets are valid here, up to where.
+  inherited jsonb NOT NULL DEFAULT '[]',
   UNIQUE (org_id, path)
 );
+CREATE INDEX durable_streams_forks ON runtime.durable_streams (org_id, forked_from) WHERE forked_from IS NOT NULL;
+CREATE INDEX durable_streams_gone ON runtime.durable_streams (id) WHERE gone;
 CREATE INDEX durable_streams_dies_at ON runtime.durable_streams (dies_at) WHERE dies_at IS NOT NULL;
 
 CREATE TABLE runtime.durable_stream_chunks (

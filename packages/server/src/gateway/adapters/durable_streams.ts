@@ -3,16 +3,17 @@ import { KhalaError } from "@khala/contracts";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Action } from "../../access/actions.ts";
 import type { Viewer } from "../../access/viewer.ts";
+import type { ForkRequest } from "../../durable_streams/forks.ts";
 import { messageArray, storedMessages } from "../../durable_streams/json_mode.ts";
 import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
 import type { Page } from "../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../durable_streams/store.ts";
-import { isJson, type StreamName } from "../../durable_streams/stream.ts";
+import { isJson, mediaType, type Stream, type StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
 import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { type Revocations, whenRevoked } from "../auth/revocations.ts";
 import type { Http, Route } from "../http/http.ts";
-import { answerAppend, noStream, tailOffset } from "./durable_streams_answer.ts";
+import { answerAppend, noStream, streamGone, tailOffset } from "./durable_streams_answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
 import {
   asksToClose,
@@ -20,6 +21,7 @@ import {
   readClaim,
   readConfig,
   readContentType,
+  readFork,
   readPath,
   readQuery,
   readSeq,
@@ -51,7 +53,7 @@ const GRACE_MS = 10_000;
 const METHODS = "GET, HEAD, PUT, POST, DELETE";
 const ALLOWED = [
   "authorization, content-type, if-none-match, traceparent, stream-seq, stream-ttl, stream-expires-at",
-  "stream-closed, producer-id, producer-epoch, producer-seq",
+  "stream-forked-from, stream-fork-offset, stream-fork-sub-offset, stream-closed, producer-id, producer-epoch, producer-seq",
 ].join(", ");
 const EXPOSED = [
   "ETag, Retry-After, Location, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL",
@@ -106,10 +108,21 @@ export function durableStreamsRoutes(
     });
 
     scope.put(`${PREFIX}*`, async (request, reply) => {
-      const config = readConfig(request.headers);
+      const forked = readFork(request.headers);
+      const source = forked && (await readSource(nameOf(request), forked));
+      const config = readConfig(request.headers, source);
+      if (source && mediaType(source.contentType) !== mediaType(config.contentType))
+        throw new KhalaError(
+          "stream_conflict",
+          `The source holds ${source.contentType}. Leave Content-Type out.`,
+          {
+            field: "content-type",
+          },
+        );
       const body = readBody(request);
       const data = body.length > 0 && isJson(config.contentType) ? storedMessages(body) : body;
-      const made = await streams.create(nameOf(request), config, data);
+      const fork = source && forked && { source, request: forked };
+      const made = await streams.create(nameOf(request), config, data, fork);
       if (!made)
         throw new KhalaError("stream_conflict", "There is a stream with another configuration here.");
       const { stream, created } = made;
@@ -139,6 +152,7 @@ export function durableStreamsRoutes(
     scope.head(`${PREFIX}*`, async (request, reply) => {
       const stream = await streams.find(nameOf(request));
       if (!stream) throw noStream();
+      if (stream.gone) throw streamGone();
       reply
         .header("Content-Type", stream.contentType)
         .header("Stream-Next-Offset", tailOffset(stream))
@@ -151,7 +165,9 @@ export function durableStreamsRoutes(
 
     scope.delete(`${PREFIX}*`, async (request, reply) => {
       await http.audited(viewers.get(request)!, "durable_stream.delete", request, async () => {
-        if (!(await streams.remove(nameOf(request)))) throw noStream();
+        const removed = await streams.remove(nameOf(request));
+        if (removed === "gone") throw streamGone();
+        if (!removed) throw noStream();
       });
       return reply.code(204).send();
     });
@@ -186,6 +202,17 @@ export function durableStreamsRoutes(
         .header("Cache-Control", "no-cache")
         .send(Readable.from(events, { objectMode: false }));
     });
+  }
+
+  /** The stream that is forked. */
+  async function readSource({ caller }: StreamName, { from }: ForkRequest): Promise<Stream> {
+    const source = await streams.find({ caller, path: from });
+    if (!source) throw noStream();
+    if (source.gone)
+      throw new KhalaError("stream_conflict", "The source was deleted. Fork one of its forks instead.", {
+        field: "stream-forked-from",
+      });
+    return source;
   }
 
   /** Counts a live read until its connection or answer ends; the signal ends its waiting. */

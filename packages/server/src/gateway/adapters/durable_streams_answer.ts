@@ -13,6 +13,11 @@ export function noStream(): KhalaError {
   return new KhalaError("not_found", "There is no such stream, or it is not yours. Create it with PUT.");
 }
 
+/** The error for a stream that was deleted while it had forks. */
+export function streamGone(): KhalaError {
+  return new KhalaError("stream_gone", "The stream was deleted. Its path is free again when its forks are.");
+}
+
 /** Answers an append as the protocol defines. A repetition succeeds with the last accepted sequence. */
 export function answerAppend(
   reply: FastifyReply,
@@ -32,6 +37,8 @@ export function answerAppend(
     }
     case "missing":
       throw noStream();
+    case "gone":
+      throw streamGone();
     case "closed":
       reply.header("Stream-Closed", "true").header("Stream-Next-Offset", tailOffset(outcome));
       throw new KhalaError("stream_closed", "The stream is closed: nothing can be added to it.");

@@ -1,10 +1,11 @@
 import { KhalaError } from "@khala/contracts";
+import { positionIn } from "../../durable_streams/forks.ts";
 import type { Offset } from "../../durable_streams/offset.ts";
 import type { Page } from "../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../durable_streams/store.ts";
 import type { StreamName } from "../../durable_streams/stream.ts";
 import type { Context } from "../../kit/context.ts";
-import { noStream } from "./durable_streams_answer.ts";
+import { noStream, streamGone } from "./durable_streams_answer.ts";
 import type { Start } from "./durable_streams_request.ts";
 
 /** Beyond every position: a read from here is empty and returns the tail. */
@@ -20,8 +21,9 @@ export async function readFrom(streams: DurableStreams, name: StreamName, start:
   const after = start === "beginning" ? 0n : start === "now" ? BEYOND : start.position;
   const page = await streams.read(name, after);
   if (!page) throw noStream();
+  if (page.stream.gone) throw streamGone();
   // An offset of a stream that was deleted and created again, or of a database before a restore.
-  if (typeof start === "object" && (start.stream !== page.stream.id || start.position > page.stream.tail))
+  if (typeof start === "object" && positionIn(page.stream, start) === undefined)
     throw new KhalaError(
       "stale_cursor",
       "The stream was created again since that offset. Read from offset=-1.",

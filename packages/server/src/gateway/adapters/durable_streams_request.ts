@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
+import type { ForkRequest } from "../../durable_streams/forks.ts";
 import { type Offset, parseOffset } from "../../durable_streams/offset.ts";
 import type { Claim, StreamConfig } from "../../durable_streams/stream.ts";
 
@@ -10,7 +11,9 @@ export type Start = "beginning" | "now" | Offset;
 /** How a read waits for more data. */
 export type Live = "long-poll" | "sse" | undefined;
 
-const FORK_HEADERS = ["stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"];
+const FORK_HEADERS = ["stream-fork-offset", "stream-fork-sub-offset"];
+/** The offset before everything in every stream. */
+const BEGINNING = { stream: 0n, position: 0n };
 const MAX_PATH = 600;
 const MAX_PRODUCER_ID = 256;
 const MAX_SEQ = 256;
@@ -32,16 +35,60 @@ export function readBody(request: FastifyRequest): Buffer {
   return Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
 }
 
-/** The stream that a PUT creates. */
-export function readConfig(headers: IncomingHttpHeaders): StreamConfig {
-  const fork = FORK_HEADERS.find((name) => headers[name] !== undefined);
-  if (fork) throw invalid(fork, "Streams cannot be forked here. Create an empty one and copy what you need.");
-  const ttlS = readTtl(text(headers, "stream-ttl"));
-  const expiresAt = readExpiresAt(text(headers, "stream-expires-at"));
+/** The fork that a PUT asks for; undefined when it is none. */
+export function readFork(headers: IncomingHttpHeaders): ForkRequest | undefined {
+  const from = text(headers, "stream-forked-from");
+  if (from === undefined) {
+    const lost = FORK_HEADERS.find((name) => headers[name] !== undefined);
+    if (lost) throw invalid(lost, "Name the source in Stream-Forked-From.");
+    return undefined;
+  }
+  const offset = text(headers, "stream-fork-offset");
+  const sub = text(headers, "stream-fork-sub-offset") ?? "0";
+  if (!/^(0|[1-9]\d{0,15})$/.test(sub))
+    throw invalid(
+      "stream-fork-sub-offset",
+      "Stream-Fork-Sub-Offset is a whole number, without leading zeros.",
+    );
+  return {
+    from: sourcePath(from),
+    offset: offset === undefined ? undefined : readForkOffset(offset),
+    sub: BigInt(sub),
+  };
+}
+
+/** The path of a fork's source, which may be given with the prefix of all streams. */
+function sourcePath(from: string): string {
+  try {
+    const path = decodeURIComponent(from).replace(/^\/(streams\/)?/, "");
+    if (path.length <= MAX_PATH && !path.includes("\0")) return path;
+  } catch {
+    // Not percent-encoding.
+  }
+  throw invalid(
+    "stream-forked-from",
+    `Stream-Forked-From is a stream's path of at most ${MAX_PATH} characters.`,
+  );
+}
+
+function readForkOffset(value: string): Offset {
+  const offset = value === "-1" ? BEGINNING : parseOffset(value);
+  if (offset) return offset;
+  throw invalid(
+    "stream-fork-offset",
+    "Stream-Fork-Offset is -1, or a Stream-Next-Offset of the source, unchanged.",
+  );
+}
+
+/** The stream that a PUT creates. A fork has what it does not say from its source. */
+export function readConfig(headers: IncomingHttpHeaders, source?: StreamConfig): StreamConfig {
+  let ttlS = readTtl(text(headers, "stream-ttl"));
+  let expiresAt = readExpiresAt(text(headers, "stream-expires-at"));
+  if (source && ttlS === undefined && expiresAt === undefined) ({ ttlS, expiresAt } = source);
   if (ttlS !== undefined && expiresAt !== undefined)
     throw invalid("stream-ttl", "A stream has a Stream-TTL or a Stream-Expires-At, not both. Leave one out.");
   return {
-    contentType: contentTypeOr(headers, "application/octet-stream"),
+    contentType: contentTypeOr(headers, source?.contentType ?? "application/octet-stream"),
     ttlS,
     expiresAt,
     closed: asksToClose(headers),
