@@ -5,7 +5,7 @@ import type { Offset } from "./offset.ts";
 import { type Fork, isJson, type Stream } from "./stream.ts";
 
 /** What a fork inherits is copied, in one statement. */
-export const MAX_INHERITED_BYTES = 64n << 20n;
+const MAX_INHERITED_BYTES = 64n << 20n;
 
 /** A fork as it is asked for: a source, an offset of it, and how much of the append after that offset. */
 export interface ForkRequest {
