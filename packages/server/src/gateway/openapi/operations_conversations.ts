@@ -175,7 +175,7 @@ export const CONVERSATION_OPERATIONS: Operations = {
   },
 
   "PUT /streams/*": {
-    summary: "Creates a durable stream",
+    summary: "Creates a durable stream, or forks one",
     body: BYTES,
     bodyOptional: true,
     responses: { 200: null, 201: null },
@@ -186,14 +186,22 @@ export const CONVERSATION_OPERATIONS: Operations = {
     body: BYTES,
     bodyOptional: true,
     responses: { 200: null, 204: null },
-    errors: ["stream_conflict", "stream_closed", "stale_producer", "sequence_conflict"],
+    errors: ["stream_conflict", "stream_closed", "stream_gone", "stale_producer", "sequence_conflict"],
   },
   "GET /streams/*": {
     summary: "Reads a durable stream, also live",
     query: { offset: OFFSET, live: LIVE, cursor: text("The `Stream-Cursor` of the answer before.") },
     responses: { 200: { media: "*/*" }, 204: null, 304: null },
-    errors: ["stale_cursor"],
+    errors: ["stale_cursor", "stream_gone"],
   },
-  "HEAD /streams/*": { summary: "Reads the headers of a durable stream", responses: { 200: null } },
-  "DELETE /streams/*": { summary: "Removes a durable stream", responses: { 204: null } },
+  "HEAD /streams/*": {
+    summary: "Reads the headers of a durable stream",
+    responses: { 200: null },
+    errors: ["stream_gone"],
+  },
+  "DELETE /streams/*": {
+    summary: "Removes a durable stream",
+    responses: { 204: null },
+    errors: ["stream_gone"],
+  },
 };
