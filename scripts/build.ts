@@ -7,7 +7,7 @@ import { checkTarball, pack } from "./pack.ts";
 import { must, ROOT } from "./run.ts";
 
 /** In the order in which they need each other. */
-const PACKAGES = ["contracts", "server", "s3", "client", "create-khala", "cli"];
+const PACKAGES = ["contracts", "server", "testing", "s3", "client", "create-khala", "cli"];
 
 const tarballs = join(ROOT, "dist");
 await rm(tarballs, { recursive: true, force: true });

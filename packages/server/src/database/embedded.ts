@@ -39,6 +39,8 @@ export interface EmbeddedOptions {
   /** Further `name=value` server settings. */
   readonly settings?: readonly string[];
   readonly startTimeoutMs?: number;
+  /** This process may end while the server runs: whoever started it stops it by other means. */
+  readonly unref?: boolean;
   /** Starts the server again whenever it ends by itself, and says so here. Without it, it stays down. */
   readonly restartLog?: Logger;
 }
@@ -103,6 +105,7 @@ async function start(options: EmbeddedOptions, home: string): Promise<EmbeddedPo
       await stop(child, options.clock);
       throw error;
     }
+    if (options.unref) child.unref();
     return keep(options, place, port, child);
   }
   throw new Error(`PostgreSQL found no free port in ${PORTS_TRIED} tries. Its log is ${logFile}.`);

@@ -118,7 +118,9 @@ export interface AgentOptions<
 }
 
 /** A validated agent with its defaults. */
-export interface Agent {
+export interface Agent<Accepts extends object = ArtifactDraft, Publishes extends object = Artifact> {
+  /** For types alone, never set: what it consumes, and what it may publish. */
+  readonly types?: { readonly accepts: Accepts; readonly publishes: Publishes };
   readonly name: string;
   readonly consumes: readonly string[];
   readonly options: Readonly<AgentOptions>;

@@ -42,6 +42,13 @@ export type DraftOf<S extends Schemas> = string extends keyof S
       };
     }[keyof S & string];
 
+/** A draft of one of these types; of a type without a schema, with any payload. */
+export type DraftOfType<S extends Schemas, Type extends string> = string extends keyof S
+  ? ArtifactDraft
+  : Type extends keyof S & string
+    ? DraftOf<Pick<S, Type>>
+    : Omit<ArtifactDraft, "type"> & { readonly type: Type };
+
 /** The unique key of one version of an artifact. It begins with the id, so that the keys of new artifacts ascend. */
 export function versionKey({ org_id, id, version }: Pick<Artifact, "org_id" | "id" | "version">): string {
   return `${id.toLowerCase()} ${version} ${org_id}`;

@@ -1,5 +1,6 @@
 import { isStandardSchema, type Schemas } from "../../kit/standard_schema.ts";
 import type { Agent, AgentOptions, BatchOptions, JoinOptions, RetryOptions } from "./agent.ts";
+import type { ArtifactOf, DraftOfType } from "./artifact.ts";
 import { AGENT_NAME, ARTIFACT_TYPE, ROUTER } from "./names.ts";
 
 const OPTIONS: { readonly [Option in keyof Required<AgentOptions>]: true } = {
@@ -35,7 +36,7 @@ const MAX_CONCURRENCY = 10_000;
 export function agent<const Type extends string, S extends Schemas = Schemas>(
   name: string,
   given: AgentOptions<S, Type>,
-): Agent {
+): Agent<DraftOfType<S, Type>, ArtifactOf<S, keyof S & string>> {
   // A board hands an agent artifacts of the types that it consumes, each checked by its schema.
   const options = given as unknown as AgentOptions;
   if (typeof name !== "string" || !AGENT_NAME.test(name)) {

@@ -223,7 +223,10 @@ test("a process that is killed in the middle of its settlements leaves nothing h
   const heard = new Heard();
   const board = await opened(database, context, heard, 1_500);
   parts.defer(() => board.stop());
-  const [home, support] = [`${import.meta.dirname}/../..`, `${import.meta.dirname}/../../../../test-support/src`];
+  const [home, support] = [
+    `${import.meta.dirname}/../..`,
+    `${import.meta.dirname}/../../../../test-support/src`,
+  ];
   const keys = range(1, 5).map((key) => `key ${key}`);
   await board.publish(keys.flatMap((key) => numbered("one", key, 8)));
   for (const _ of range(1, 3)) {

@@ -13,7 +13,8 @@ export interface Addition {
   readonly row: object;
 }
 
-interface Place {
+/** The group that an artifact belongs to, and its place in it. */
+export interface Place {
   readonly kind: "batch" | "join";
   readonly key: string;
   readonly slot: string;
@@ -64,7 +65,8 @@ export function groupAddition(agent: Agent, task: Task, now: number, maxBytes: n
   };
 }
 
-function placeOf(agent: Agent, task: Task, artifact: Artifact): Place | undefined {
+/** The place of an artifact; undefined if the join leaves it out. Throws what the agent's `by` throws. */
+export function placeOf(agent: Agent, task: Task, artifact: Artifact): Place | undefined {
   const { join, batch, key } = agent.options;
   if (join) {
     const { by = "correlation_id", types, within } = join;

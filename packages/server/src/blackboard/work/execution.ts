@@ -324,10 +324,10 @@ function report(permit: Permit, settlement: Settlement, signal: AbortSignal): vo
 }
 
 /** The task as the agent sees it. A copy, so that changes by the agent do not reach its retry or dead letter. */
-function agentTask(
+export function agentTask(
   task: Task,
   trace: string | undefined,
-  conversation: TaskConversation | undefined,
+  conversation?: TaskConversation | undefined,
 ): AgentTask {
   const artifacts = JSON.parse(JSON.stringify(task.artifacts)) as [Artifact, ...Artifact[]];
   const [artifact] = artifacts;

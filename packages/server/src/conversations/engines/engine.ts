@@ -96,8 +96,10 @@ export interface Engine<Params = JsonObject> {
 }
 
 /** Creates the engine of a conversation. It is cached for the next turns. */
-export interface EngineFactory {
+export interface EngineFactory<Params extends object = object> {
   (conversation: ConversationKey): Engine;
+  /** For types alone, never set: what may be sent as `params`. */
+  readonly accepts?: Params;
   /** What `params` of a message must be; anything without a schema. */
   readonly params?: StandardSchemaV1;
 }

@@ -6,16 +6,20 @@ import { validate } from "../../kit/standard_schema.ts";
 import type { ConversationKey, Engine, EngineFactory } from "../engines/engine.ts";
 
 /** A schema of what is sent as `params`: zod, valibot, arktype, or anything else that is a Standard Schema. */
-export type ParamsSchema<Params> = StandardSchemaV1<unknown, Params>;
+export type ParamsSchema<Params, Sent = unknown> = StandardSchemaV1<Sent, Params>;
 
 const SCHEMA_MS = 5_000;
 const MAX_BYTES = 64 << 10;
 
 /** An engine that is the same for every conversation. */
-export type EngineDefinition<Params> = Engine<Params> & { readonly params: ParamsSchema<Params> };
+export type EngineDefinition<Params, Sent = unknown> = Engine<Params> & {
+  readonly params: ParamsSchema<Params, Sent>;
+};
 
-/** Declares an engine. With a schema, the turn's `params` have the schema's type. */
-export function defineEngine<Params>(definition: EngineDefinition<Params>): EngineFactory;
+/** Declares an engine. With a schema, the turn's `params` have the schema's type, and clients send what it takes. */
+export function defineEngine<Params, Sent extends object>(
+  definition: EngineDefinition<Params, Sent>,
+): EngineFactory<Sent>;
 export function defineEngine(definition: Engine): EngineFactory;
 export function defineEngine<Params>(
   definition: (Engine & { readonly params?: undefined }) | EngineDefinition<Params>,

@@ -1,5 +1,5 @@
+import { sleep } from "@khala/server/blackboard";
 import { expect, test } from "vitest";
-import { sleep } from "../../../server/src/kit/clock.ts";
 import { ManualClock } from "./manual_clock.ts";
 
 test("timers fire in the order of their time, each at its own moment", async () => {
