@@ -1,9 +1,11 @@
 #!/usr/bin/env node
 // Kept free of static imports: an older Node must reach the message below instead of failing on a module.
-const MAJOR = 24;
-if (Number(process.versions.node.split(".")[0]) < MAJOR) {
+// The first that loads an app in TypeScript without a flag.
+const [MAJOR, MINOR] = [22, 18] as const;
+const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+if (major < MAJOR || (major === MAJOR && minor < MINOR)) {
   console.error(
-    `khala: Node ${MAJOR} or later is needed, and this is ${process.version}. Install it, or run \`npm ci\` in the repository, which brings it.`,
+    `khala: Node ${MAJOR}.${MINOR} or later is needed, and this is ${process.version}. Install it, or run \`npm ci\` in the repository, which brings it.`,
   );
   process.exitCode = 1;
 } else {

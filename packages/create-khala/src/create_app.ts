@@ -1,11 +1,17 @@
 import { access, cp, mkdir, readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { basename, join, relative, resolve } from "node:path";
 
+/** The pages that an app can have. The server beside them is the same. */
+export const TEMPLATES = ["vite", "next"] as const;
+export type Template = (typeof TEMPLATES)[number];
+
 export interface NewApp {
   /** Where the app goes: a folder that does not exist yet, or is empty. */
   readonly folder: string;
   /** A folder of packed Khala packages (`npm run build` makes one), instead of the registry. */
   readonly packages?: string;
+  /** Default "vite". */
+  readonly template?: Template;
 }
 
 export interface Created {
@@ -19,12 +25,12 @@ export class NotPossible extends Error {
   override readonly name = "NotPossible";
 }
 
-const TEMPLATE = join(import.meta.dirname, "../template");
+const TEMPLATE_FOLDER = join(import.meta.dirname, "../template");
 /** npm leaves a file of the first name out of packages, so it travels under the second. */
 const RENAMED = [["gitignore", ".gitignore"]] as const;
 
 /** Writes a new app that runs after `npm install`. */
-export async function createApp({ folder, packages }: NewApp): Promise<Created> {
+export async function createApp({ folder, packages, template = "vite" }: NewApp): Promise<Created> {
   const home = resolve(folder);
   const name = packageName(basename(home));
   const there = await readdir(home).catch((error: NodeJS.ErrnoException) => {
@@ -36,13 +42,12 @@ export async function createApp({ folder, packages }: NewApp): Promise<Created> 
   const packed = packages === undefined ? new Map() : await packedIn(resolve(packages), home);
 
   await mkdir(home, { recursive: true });
-  await cp(TEMPLATE, home, { recursive: true });
+  for (const part of ["shared", template]) await cp(join(TEMPLATE_FOLDER, part), home, { recursive: true });
   for (const [from, to] of RENAMED) await rename(join(home, from), join(home, to));
-  const manifest = JSON.parse(await readFile(join(home, "package.json"), "utf8")) as Manifest;
-  for (const dependency of Object.keys(manifest.dependencies)) {
-    const file = packed.get(dependency);
-    if (file !== undefined) manifest.dependencies[dependency] = file;
-  }
+  const manifest = merged(await manifestOf("shared"), await manifestOf(template));
+  for (const dependencies of [manifest.dependencies, manifest.devDependencies])
+    for (const name of Object.keys(dependencies))
+      dependencies[name] = packed.get(name) ?? dependencies[name]!;
   // What ours need of each other must be the packed ones too.
   const overrides = packed.size > 0 ? { overrides: Object.fromEntries(packed) } : {};
   await writeFile(
@@ -52,8 +57,22 @@ export async function createApp({ folder, packages }: NewApp): Promise<Created> 
   return { folder: home, name, files: (await readdir(home)).sort() };
 }
 
-interface Manifest {
-  readonly dependencies: Record<string, string>;
+const SECTIONS = ["scripts", "dependencies", "devDependencies"] as const;
+type Manifest = Record<(typeof SECTIONS)[number], Record<string, string>>;
+
+async function manifestOf(part: string): Promise<Manifest> {
+  return JSON.parse(await readFile(join(TEMPLATE_FOLDER, part, "package.json"), "utf8")) as Manifest;
+}
+
+/** The shared package.json with what a template adds, each section sorted as npm sorts it. */
+function merged(shared: Manifest, more: Partial<Manifest>): Manifest {
+  const manifest = { ...shared };
+  for (const section of SECTIONS) {
+    const entries = Object.entries({ ...shared[section], ...more[section] });
+    if (section !== "scripts") entries.sort(([a], [b]) => (a < b ? -1 : 1));
+    manifest[section] = Object.fromEntries(entries);
+  }
+  return manifest;
 }
 
 function packageName(text: string): string {

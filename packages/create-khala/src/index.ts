@@ -1,1 +1,8 @@
-export { type Created, createApp, type NewApp, NotPossible } from "./create_app.ts";
+export {
+  type Created,
+  createApp,
+  type NewApp,
+  NotPossible,
+  TEMPLATES,
+  type Template,
+} from "./create_app.ts";

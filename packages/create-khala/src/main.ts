@@ -1,27 +1,37 @@
 #!/usr/bin/env node
 import { relative } from "node:path";
 import { parseArgs } from "node:util";
-import { createApp, NotPossible } from "./create_app.ts";
+import { createApp, NotPossible, TEMPLATES } from "./create_app.ts";
 
-const HELP = `Usage: npm create khala <folder>
+const HELP = `Usage: npm create khala <folder> -- [options]
 
-Makes a new app on Khala in <folder>: a model, an agent, a conversation, and a client that follows them.
+Makes a new app on Khala in <folder>: a React page, a model, an agent, an engine, and a test of each.
 
 Options:
-  --packages <folder>  packed Khala packages to use instead of the registry's
+  --template <name>    vite (the default) or next
+  --packages <folder>  packed Khala packages (\`npm run build\` makes them) to use instead of the registry's
   -h, --help           print this`;
 
 try {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { packages: { type: "string" }, help: { type: "boolean", short: "h" } },
+    options: {
+      template: { type: "string", default: "vite" },
+      packages: { type: "string" },
+      help: { type: "boolean", short: "h" },
+    },
   });
   const [folder] = positionals;
   if (values.help) console.log(HELP);
   else if (folder === undefined || positionals.length > 1) fail(HELP);
   else {
     const { packages } = values;
-    const created = await createApp({ folder, ...(packages !== undefined && { packages }) });
+    const template = TEMPLATES.find((name) => name === values.template);
+    if (!template)
+      throw new NotPossible(
+        `There is no template "${values.template}". Use one of: ${TEMPLATES.join(", ")}.`,
+      );
+    const created = await createApp({ folder, template, ...(packages !== undefined && { packages }) });
     const place = relative("", created.folder);
     console.log(`${created.name} is in ${created.folder}: ${created.files.join(", ")}\n\nNow run it:`);
     if (place) console.log(`  cd ${place}`);

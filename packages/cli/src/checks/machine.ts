@@ -9,9 +9,9 @@ import { type Finding, ok, problem, warning } from "./finding.ts";
 
 /** Checks the version of Node. */
 export function checkNode(): Finding {
-  const major = Number(process.versions.node.split(".")[0]);
-  if (major >= 24) return ok("node", process.version);
-  return problem("node", `${process.version} is too old`, "Install Node 24 or later.");
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+  if (major > 22 || (major === 22 && minor >= 18)) return ok("node", process.version);
+  return problem("node", `${process.version} is too old`, "Install Node 22.18 or later.");
 }
 
 /** Whether the PostgreSQL of the npm packages is there and runs on this machine. */

@@ -1,0 +1,16 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+/** The page and the server have one address, as behind any proxy in production. */
+const proxy = {
+  "^/(api|app|blackboard|chat|files|socket|sync)(/|\\?|$)": {
+    target: process.env.KHALA_URL ?? "http://127.0.0.1:4000",
+    ws: true,
+  },
+};
+
+export default defineConfig({
+  plugins: [react()],
+  server: { proxy },
+  preview: { proxy },
+});
