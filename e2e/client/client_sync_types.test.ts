@@ -1,9 +1,11 @@
 import { createClient, type Item } from "@khala/client";
+import { hooksOf } from "@khala/client/react";
 import { createSyncClient } from "@khala/client/sync";
 import type { CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import type { RunSummaryJson } from "@khala/contracts/runtime/v1";
 import { agent, defineApp, defineModel, defineStream, runSummaries } from "@khala/server";
-import { expectTypeOf, test } from "vitest";
+import { defineEngine } from "@khala/server/engines";
+import { expect, expectTypeOf, test } from "vitest";
 import { z } from "zod";
 
 interface Task {
@@ -84,4 +86,29 @@ test("schemas give their types to the client: documents, and what may be publish
   // Without an app any artifact may be published, and anything appended.
   expectTypeOf(() => createClient(options).sync.append("/x", "1", { type: "any" })).toBeFunction();
   expectTypeOf(() => createClient(options).board.publish({ type: "Any", payload: 1 })).toBeFunction();
+});
+
+test("params of a message have the type that the app's engine takes", () => {
+  const engine = defineEngine({
+    params: z.object({ tone: z.enum(["calm", "loud"]).default("calm") }),
+    async *run({ params }) {
+      expectTypeOf(params.tone).toEqualTypeOf<"calm" | "loud">();
+      yield { text_delta: { text: params.tone } };
+    },
+  });
+  const typed = defineApp({ engine });
+  const khala = createClient<typeof typed>(options);
+  type Message = Exclude<Parameters<ReturnType<typeof khala.conversation>["send"]>[0], string>;
+  expectTypeOf<Message>()
+    .toHaveProperty("params")
+    .toEqualTypeOf<{ tone?: "calm" | "loud" | undefined } | undefined>();
+  const { useConversation } = hooksOf<typeof typed>();
+  type Hook = Exclude<Parameters<ReturnType<typeof useConversation>["send"]>[0], string>;
+  expectTypeOf<Hook>().toEqualTypeOf<Message>();
+  // @ts-expect-error: there is no such tone.
+  const wrong: Message = { text: "hi", params: { tone: "shrill" } };
+  const free: Parameters<ReturnType<ReturnType<typeof createClient>["conversation"]>["send"]>[0] = {
+    params: { anything: 1 },
+  };
+  expect([wrong, free]).toHaveLength(2);
 });

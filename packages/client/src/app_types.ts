@@ -1,4 +1,5 @@
 import type { AgentStateJson, ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
+import type { ChatRequestJson } from "@khala/contracts/conversation/v1";
 import type { AnyAppends } from "./sync/appends_port.ts";
 
 /** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
@@ -8,6 +9,8 @@ export interface AppTypes {
   readonly drafts?: object;
   /** What may be appended, by the path of the stream. */
   readonly appends?: object;
+  /** What may be sent with a message as `params`. */
+  readonly params?: object;
 }
 
 /** What an app's streams accept, by their paths; anything, for an app without streams. */
@@ -17,6 +20,14 @@ export type AppendsOf<App extends AppTypes> =
 /** The drafts that an app's schemas allow; any, for an app without schemas. */
 export type DraftsOf<App extends AppTypes> =
   object extends NonNullable<App["drafts"]> ? ArtifactDraftJson : NonNullable<App["drafts"]>;
+
+/** The params that an app's engine takes; any, for an engine without a schema. */
+export type ParamsOf<App extends AppTypes> = [keyof NonNullable<App["params"]>] extends [never]
+  ? AnyParams
+  : NonNullable<App["params"]>;
+
+/** Params of an engine that is not known. */
+export type AnyParams = NonNullable<ChatRequestJson["params"]>;
 
 /** Topics that every server with agents has. */
 export interface BoardTopics {

@@ -1,5 +1,13 @@
 import type { ArtifactDraftJson } from "@khala/contracts/blackboard/v1";
-import type { AppendsOf, AppTypes, BoardTopics, DraftsOf, TopicsOf } from "./app_types.ts";
+import type {
+  AnyParams,
+  AppendsOf,
+  AppTypes,
+  BoardTopics,
+  DraftsOf,
+  ParamsOf,
+  TopicsOf,
+} from "./app_types.ts";
 import { type Approvals, openApprovals } from "./board/approvals.ts";
 import { type Board, openBoard } from "./board/board.ts";
 import type { Connection } from "./connection/port.ts";
@@ -26,12 +34,13 @@ export interface KhalaClient<
   T extends Topics = BoardTopics,
   Draft extends object = ArtifactDraftJson,
   A extends object = AnyAppends,
+  Params extends object = AnyParams,
 > {
   readonly connection: ConnectionView;
   /** Documents that stay up to date, and the events that change them. */
   readonly sync: Sync<T> & Appends<A>;
   /** One conversation; the same object while it is in use. */
-  conversation(convId: string): Conversation;
+  conversation(convId: string): Conversation<Params>;
   readonly conversations: Pick<Conversations, "list" | "log" | "read">;
   readonly board: Board<Draft>;
   /** What waits for a person, of conversations and of the board. */
@@ -44,7 +53,7 @@ export interface KhalaClient<
 /** Creates a client. It sends no request until something is used. */
 export function createClient<App extends AppTypes = AppTypes>(
   options: ClientOptions,
-): KhalaClient<TopicsOf<App>, DraftsOf<App>, AppendsOf<App>> {
+): KhalaClient<TopicsOf<App>, DraftsOf<App>, AppendsOf<App>, ParamsOf<App>> {
   let identified = false;
   const core = openCore<TopicsOf<App>, AppendsOf<App>>(options, (scope) => {
     identified = true;

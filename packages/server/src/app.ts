@@ -12,11 +12,15 @@ import { Models } from "./sync/model.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
 /** What a user builds on Khala, in one value. */
-export interface AppDefinition<M extends readonly Model[] = readonly Model[], S extends Schemas = Schemas> {
+export interface AppDefinition<
+  M extends readonly Model[] = readonly Model[],
+  S extends Schemas = Schemas,
+  Params extends object = object,
+> {
   /** Projections: how authority events become documents. */
   readonly models?: M;
   /** What answers in conversations. Without one every run ends with an error that says so. */
-  readonly engine?: EngineFactory;
+  readonly engine?: EngineFactory<Params>;
   /** Who works on what is published on the blackboard. */
   readonly agents?: readonly Agent[];
   /** What payloads must be, by the type of their artifact: zod, valibot, arktype, or anything that is a Standard Schema. */
@@ -26,13 +30,19 @@ export interface AppDefinition<M extends readonly Model[] = readonly Model[], S 
 }
 
 /** An app, checked. */
-export interface App<M extends readonly Model[] = readonly Model[], S extends Schemas = Schemas> {
+export interface App<
+  M extends readonly Model[] = readonly Model[],
+  S extends Schemas = Schemas,
+  Params extends object = object,
+> {
   /** For types alone, never set: what `createClient<typeof app>` knows of the topics. */
   readonly documents?: DocumentsOf<M>;
   /** For types alone, never set: the drafts that `createClient<typeof app>` may publish. */
   readonly drafts?: DraftOf<S>;
   /** For types alone, never set: the events that `createClient<typeof app>` may append. */
   readonly appends?: AppendsOf<M[number]["streams"][number] | typeof runs | typeof workers>;
+  /** For types alone, never set: the params that `createClient<typeof app>` may send with a message. */
+  readonly params?: Params;
   readonly models: Models;
   /** Every kind of stream that can be appended to over HTTP. */
   readonly streams: readonly HttpStream[];
@@ -44,9 +54,11 @@ export interface App<M extends readonly Model[] = readonly Model[], S extends Sc
 }
 
 /** Declares an app. */
-export function defineApp<const M extends readonly Model[] = readonly [], S extends Schemas = Schemas>(
-  definition: AppDefinition<M, S>,
-): App<M, S> {
+export function defineApp<
+  const M extends readonly Model[] = readonly [],
+  S extends Schemas = Schemas,
+  Params extends object = object,
+>(definition: AppDefinition<M, S, Params>): App<M, S, Params> {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
   const models = withBoard(definition);
   for (const stream of models.flatMap((model) => model.streams)) {

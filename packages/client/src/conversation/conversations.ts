@@ -8,6 +8,7 @@ import type {
   StopResponseJson,
   StoredFileJson,
 } from "@khala/contracts/conversation/v1";
+import type { AnyParams } from "../app_types.ts";
 import type { Connection } from "../connection/port.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
@@ -21,20 +22,20 @@ import { type OutgoingMessage, type RegenerateOptions, type SendOptions, upload 
 import type { ConversationSource } from "./source.ts";
 
 /** One conversation. */
-export interface Conversation {
+export interface Conversation<Params extends object = AnyParams> {
   readonly id: string;
   /** The state for rendering; up to date while there is a subscriber. */
   state(): ConversationView;
   /** Follows the conversation until the returned function is called, and calls the listener after changes. */
   subscribe(listener: () => void): () => void;
   /** Sends a message. It is shown at once; resolves when the server has it, rejects when it is refused or cannot be delivered. */
-  send(message: string | OutgoingMessage, options?: SendOptions): Promise<{ run_id: string }>;
+  send(message: string | OutgoingMessage<Params>, options?: SendOptions): Promise<{ run_id: string }>;
   /** Asks for another answer: to this question, or instead of this answer. The one before stays as a branch. */
   regenerate(messageId: string, options?: RegenerateOptions): Promise<{ run_id: string }>;
   /** Sends another version of a user's message. The one before stays as a branch. */
   edit(
     messageId: string,
-    message: string | OutgoingMessage,
+    message: string | OutgoingMessage<Params>,
     options?: SendOptions,
   ): Promise<{ run_id: string }>;
   /** Shows the branch through this message, on all devices. See `branchesOf`. */

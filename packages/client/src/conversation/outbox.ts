@@ -7,6 +7,7 @@ import type {
   StoredFileJson,
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
+import type { AnyParams } from "../app_types.ts";
 import { type Backoff, backoffMs } from "../connection/backoff.ts";
 import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
@@ -20,12 +21,12 @@ export interface SendOptions {
 }
 
 /** A message with files or with settings for the engine. */
-export interface OutgoingMessage {
+export interface OutgoingMessage<Params extends object = AnyParams> {
   readonly text?: string;
   /** Files to upload first, or addresses of files: `/files/<file_id>` or an http(s) URL. */
   readonly files?: readonly (File | FileJson)[];
   /** Settings of the turn, checked by the engine's schema. */
-  readonly params?: NonNullable<ChatRequestJson["params"]>;
+  readonly params?: Params;
 }
 
 /** How another answer is asked for. */

@@ -12,7 +12,15 @@ import {
   useState,
   useSyncExternalStore,
 } from "react";
-import type { AppendsOf, AppTypes, BoardTopics, TopicsOf } from "../app_types.ts";
+import type {
+  AnyParams,
+  AppendsOf,
+  AppTypes,
+  BoardTopics,
+  DraftsOf,
+  ParamsOf,
+  TopicsOf,
+} from "../app_types.ts";
 import type { ApprovalDecision } from "../board/approvals.ts";
 import type { Board } from "../board/board.ts";
 import type { CorrelationWatch } from "../board/correlation_watch.ts";
@@ -66,9 +74,12 @@ export function useConnection(): ConnectionStatus {
 }
 
 /** A conversation with its actions. */
-export interface ConversationHook
+export interface ConversationHook<Params extends object = AnyParams>
   extends ConversationView,
-    Pick<Conversation, "send" | "regenerate" | "edit" | "chooseBranch" | "stop" | "decide" | "delete"> {}
+    Pick<
+      Conversation<Params>,
+      "send" | "regenerate" | "edit" | "chooseBranch" | "stop" | "decide" | "delete"
+    > {}
 
 /** A live conversation: messages, run and actions. */
 export function useConversation(convId: string): ConversationHook {
@@ -273,8 +284,14 @@ export function useAppend<Event extends object = AnyAppends[string]>(path: strin
 }
 
 /** The document hooks with the types of an app. */
-export interface Hooks<T extends Topics, A extends object = AnyAppends> {
-  useKhala(): KhalaClient<T, ArtifactDraftJson, A>;
+export interface Hooks<
+  T extends Topics,
+  Draft extends object = ArtifactDraftJson,
+  A extends object = AnyAppends,
+  Params extends object = AnyParams,
+> {
+  useKhala(): KhalaClient<T, Draft, A, Params>;
+  useConversation(convId: string): ConversationHook<Params>;
   useAppend<Path extends keyof A & string>(path: Path): AppendHook<A[Path]>;
   useDoc<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
   useList<Topic extends TopicName<T>, Result = Item<DocumentOf<T, Topic>>>(
@@ -283,8 +300,11 @@ export interface Hooks<T extends Topics, A extends object = AnyAppends> {
   ): SelectedList<Result>;
 }
 
+/** The hooks with the types of an app. */
+type HooksOf<App extends AppTypes> = Hooks<TopicsOf<App>, DraftsOf<App>, AppendsOf<App>, ParamsOf<App>>;
+
 /** The hooks for an app: `export const { useDoc, useList, useAppend } = hooksOf<typeof app>()`. */
-export function hooksOf<App extends AppTypes>(): Hooks<TopicsOf<App>, AppendsOf<App>> {
+export function hooksOf<App extends AppTypes>(): HooksOf<App> {
   // Only the app knows what its streams accept.
-  return { useKhala, useDoc, useList, useAppend } as Hooks<TopicsOf<App>, AppendsOf<App>>;
+  return { useKhala, useConversation, useDoc, useList, useAppend } as HooksOf<App>;
 }
