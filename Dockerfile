@@ -17,7 +17,8 @@ COPY package.json package-lock.json .npmrc ./
 COPY packages/contracts/package.json packages/contracts/
 COPY packages/server/package.json packages/server/
 COPY packages/cli/package.json packages/cli/
-RUN npm ci --omit=dev --omit=optional --ignore-scripts --workspace=@khala/cli --include-workspace-root=false
+COPY deploy/image/package.json deploy/image/
+RUN npm ci --omit=dev --omit=optional --ignore-scripts --workspace=@khala/image --include-workspace-root=false
 # A package with a lock of its own, whose native client its install script downloads.
 ARG KAFKA=
 COPY packages/kafka/package.json packages/kafka/package-lock.json packages/kafka/.npmrc packages/kafka/

@@ -1,16 +1,13 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { must, ROOT, run } from "../../scripts/run.ts";
+import { packedPackages } from "./support/packed.ts";
 
-// Built once, for both tests: they share the folder that it goes to.
-beforeAll(async () => {
-  const build = await run("npm", ["run", "--silent", "build"]);
-  expect(build, build.output).toMatchObject({ code: 0 });
-}, 300_000);
+beforeAll(packedPackages, 300_000);
 
 // Inside node_modules, so that the packages of others are found and ours are the packed ones, not the workspace's.
 let folder: string;
@@ -58,101 +55,53 @@ test("packages are built and publishable, and what is packed works without this 
   expect(help).toContain("Usage: khala");
 });
 
-// As a new user: an empty folder outside of this repository, packed packages, npm.
-let place: string;
-const started: ChildProcess[] = [];
-beforeAll(async () => {
-  place = await mkdtemp(join(tmpdir(), "khala-create-"));
-});
-afterAll(async () => {
-  for (const child of started) if (isRunning(child)) await stopped(child);
-  await rm(place, { recursive: true, force: true });
-});
-
-/** Ends a program and what it started; npm may be gone before its script is. */
-async function stopped(child: ChildProcess): Promise<void> {
-  process.kill(-child.pid!, "SIGINT");
-  await expect.poll(() => isRunning(child), { timeout: 30_000 }).toBe(false);
-}
-
-/** Whether anything of its process group is left. */
-function isRunning(child: ChildProcess): boolean {
-  try {
-    return process.kill(-child.pid!, 0);
-  } catch {
-    return false;
-  }
-}
-
-function start(command: string, args: readonly string[], cwd: string, env: Record<string, string> = {}) {
-  const child = spawn(command, args, {
-    cwd,
-    detached: true,
-    env: clean(env),
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  started.push(child);
-  let output = "";
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding("utf8").on("data", (chunk) => (output += chunk));
-  return { child, output: () => output };
-}
-
-/** Without what npm and this repository's test run have put into the environment. */
-function clean(env: Record<string, string>): Record<string, string> {
-  const { PATH = "", HOME = "", TMPDIR } = process.env;
-  const path = PATH.split(":").filter((part) => !part.startsWith(ROOT));
-  return { PATH: path.join(":"), HOME, ...(TMPDIR && { TMPDIR }), ...env };
-}
-
-test("npm create khala makes an app that runs, and whose client has its types", {
-  timeout: 300_000,
+test("a server is installed without Node, Redis and exporters, and names the package that a setting needs", {
+  timeout: 240_000,
 }, async () => {
-  const packages = join(ROOT, "dist");
-  const creator = (await readdir(packages)).find((file) => file.startsWith("create-khala"))!;
-  // What `npm create khala` does, with the packed package in the place of the registry's.
-  await must(
-    "npm",
-    [
-      "exec",
-      "--yes",
-      "--package",
-      join(packages, creator),
-      "--",
-      "create-khala",
-      "my-app",
-      "--packages",
-      packages,
-    ],
-    place,
-  );
-  const app = join(place, "my-app");
-  expect(await readdir(app)).toEqual(
-    expect.arrayContaining([".gitignore", "app.ts", "package.json", "watch.ts"]),
-  );
-  await must("npm", ["install", "--no-audit", "--no-fund"], app);
-  await must("npm", ["run", "check"], app);
-
-  const dev = start("npm", ["run", "dev", "--", "--port", "0"], app);
-  await expect.poll(() => dev.output(), { timeout: 60_000 }).toContain("Khala is ready");
-  const url = /ready.* at (http:\S+)/.exec(dev.output())![1]!;
-  const watch = start("npm", ["run", "watch"], app, { KHALA_URL: url });
-  const khala = (...args: string[]) => must("npx", ["khala", ...args, "--url", url], app);
-  await khala("append", "job", "first", "job.started", '{"title":"My first job"}');
-  await khala("append", "job", "first", "job.step", '{"name":"think"}');
-  await khala("append", "job", "first", "job.done");
-  await expect
-    .poll(() => watch.output(), { timeout: 30_000 })
-    .toContain("progress:first My first job ✓ think");
-  expect(await khala("publish", "Note", "--payload", '{"text":"three short words"}')).toContain("published");
-  expect(await khala("chat", "How is the weather in Oslo?")).not.toBe("");
-  expect((await fetch(url)).headers.get("content-type")).toContain("text/html");
-  await stopped(watch.child);
-  await stopped(dev.child);
+  const place = await mkdtemp(join(tmpdir(), "khala-install-"));
+  const dist = join(ROOT, "dist");
+  const tarballs = (await readdir(dist))
+    .filter((name) => name.endsWith(".tgz"))
+    .map((name) => join(dist, name));
+  await writeFile(join(place, "package.json"), '{ "private": true }');
+  const install = ["install", "--no-audit", "--no-fund", "--prefer-offline", "--ignore-scripts", ...tarballs];
+  try {
+    await must("npm", install, place);
+    const modules = join(place, "node_modules");
+    const names = await readdir(modules);
+    expect(names.filter((name) => /^(ioredis|node-|node$)/.test(name))).toEqual([]);
+    const size = Number((await must("du", ["-sm", modules], place)).split("\t")[0]);
+    // 60 MB are PostgreSQL.
+    expect(size).toBeLessThan(150);
+    const khala = join(modules, "@khala/cli/dist/main.js");
+    const dev = (env: Record<string, string>) => {
+      const settings = { ...bareEnv(), KHALA_PORT: "0", ...env };
+      return run(process.execPath, [khala, "dev"], place, { env: settings, timeout: 60_000 });
+    };
+    const needs = "is set, and the package";
+    const redis = await dev({ REDIS_URL: "redis://127.0.0.1:1" });
+    expect(redis.output).toContain(
+      `REDIS_URL ${needs} ioredis is not installed. Run \`npm install ioredis\`.`,
+    );
+    const traces = await dev({ OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" });
+    expect(traces.output).toContain(
+      `OTEL_EXPORTER_OTLP_ENDPOINT ${needs} @opentelemetry/exporter-trace-otlp-http`,
+    );
+    const program = `
+      import { createKhala, readConfig } from "@khala/server";
+      const config = readConfig({ KHALA_PORT: "0", KHALA_LOG_LEVEL: "silent", KHALA_DATA_DIR: "data" });
+      const khala = await createKhala({}, { config, dev: true });
+      console.log((await fetch(khala.url + "/readyz")).status);
+      await khala.stop();`;
+    await writeFile(join(place, "start.mjs"), program);
+    expect(await must(process.execPath, ["start.mjs"], place)).toBe("200\n");
+  } finally {
+    await rm(place, { recursive: true, force: true });
+  }
 });
 
 test("a folder that is not empty is refused, and left as it was", async () => {
-  const full = await mkdtemp(join(place, "full-"));
+  const full = await mkdtemp(join(folder, "full-"));
   await writeFile(join(full, "mine.txt"), "mine");
   const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "init", full];
   const { code, output } = await run(process.execPath, command);

@@ -16,6 +16,7 @@ import {
   type ResourceMetrics,
 } from "@opentelemetry/sdk-metrics";
 import { BatchSpanProcessor, type SpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
+import { loadOptional } from "./optional_package.ts";
 
 /** Bounds of histograms in seconds, from "in memory" to "something is wrong". */
 const BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -95,7 +96,11 @@ export async function openTelemetry(options: TelemetryOptions = {}): Promise<Tel
   const processors: SpanProcessor[] = [];
   if (options.spanProcessor) processors.push(options.spanProcessor);
   if (options.otlpEndpoint) {
-    const { OTLPTraceExporter } = await import("@opentelemetry/exporter-trace-otlp-http");
+    const { OTLPTraceExporter } = await loadOptional(
+      "@opentelemetry/exporter-trace-otlp-http",
+      "OTEL_EXPORTER_OTLP_ENDPOINT",
+      () => import("@opentelemetry/exporter-trace-otlp-http"),
+    );
     const url = `${options.otlpEndpoint.replace(/\/$/, "")}/v1/traces`;
     processors.push(new BatchSpanProcessor({ exporter: new OTLPTraceExporter({ url }) }));
   }

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import { pino } from "pino";
-import { probeServer, type RedisServer } from "../conversations/log/redis/redis_log.ts";
+import { loadRedisClient, probeServer, type RedisServer } from "../conversations/log/redis/redis_log.ts";
 import { parseRedisUrl } from "../conversations/log/redis/url.ts";
 import { systemClock } from "../kit/clock.ts";
 import { uuidv7 } from "../kit/ids.ts";
@@ -15,7 +15,7 @@ const TIMEOUT_MS = 3_000;
 
 /** Asks the Redis of a URL what it is; throws when it does not answer, or is too old. */
 export async function probeRedis(url: string): Promise<RedisServer> {
-  const { Redis } = await import("ioredis");
+  const { Redis } = await loadRedisClient();
   const telemetry = await openTelemetry();
   const log = pino({ level: "silent" });
   const quotas = openQuotas(telemetry.meter);

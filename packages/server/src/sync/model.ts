@@ -78,7 +78,6 @@ export function defineModel<
   // The log has events of any type; a server hands a model those of its streams.
   const wide = definition as unknown as ModelDefinition<Document, Topic>;
   const { topic, prefix, id, project, audience, expiresAt } = wide;
-  const { streams } = definition;
   if (!NAME.test(topic))
     throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))

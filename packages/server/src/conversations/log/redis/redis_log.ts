@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../../kit/context.ts";
 import { GroupCommit } from "../../../kit/group_commit.ts";
+import { loadOptional } from "../../../kit/optional_package.ts";
 import { checkAppend } from "../append_checks.ts";
 import {
   type AppendOptions,
@@ -68,10 +69,15 @@ const BATCH_SIZE = 16;
 const TRIM_BATCH = 1_000;
 const MAX_TRIM_BATCHES = 200;
 
+/** The Redis client, which is installed by those who set REDIS_URL. */
+export function loadRedisClient() {
+  return loadOptional("ioredis", "REDIS_URL", () => import("ioredis"));
+}
+
 /** Opens the log on Redis 6.2 or later, Valkey, or a cluster of them; fails when it cannot be reached. */
 export async function openRedisLog(context: Context, options: RedisLogOptions): Promise<RedisLog> {
   const { ttlMs, commandTimeoutMs = 5_000 } = options;
-  const { Redis } = await import("ioredis");
+  const { Redis } = await loadRedisClient();
   const settings: RedisSettings = {
     target: parseRedisUrl(options.url),
     timeoutMs: commandTimeoutMs,
