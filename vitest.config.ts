@@ -8,6 +8,7 @@ const resolve = { conditions: ["khala-source"] };
 const LONG = [
   "install/docs.",
   "install/packages.",
+  "install/new_app.",
   "install/site.",
   "dashboard/home_page.",
   "kafka/kafka_board.",

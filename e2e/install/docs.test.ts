@@ -14,6 +14,7 @@ import { blocksOf, CACHE, INSIDE, Reader } from "./docs_reader.ts";
  *   bash serve               starts a server for the rest of the file, on a free port with a folder of its own
  *   bash until="text"        is stopped with Ctrl-C once it has printed the text; so are js and ts
  *   ts, js                   runs, and ts is type-checked; "./…" is the repository's root
+ *   … app=path, bash app   are a file, or commands, of an app made by `npm create khala`: new_app.test.ts does them
  *   … file=path              is a part of that file, which is tested elsewhere; tsx always is
  *   json, sql                parses; is planned, or run and rolled back
  *   … no-run reason="why"    only where it cannot be run here
@@ -58,6 +59,7 @@ describe.each(FILES)("%s", (file) => {
   test("does what it shows", { timeout: 120_000 }, async ({ signal }) => {
     await using reader = new Reader(await temporary(), signal, house);
     for (const block of blocks) {
+      if (block.options.app) continue;
       if (QUIET.has(block.language) && !block.options.file) continue;
       if (!QUIET.has(block.language))
         expect(RUN, `${block.place}: name a language that is run`).toContain(block.language);
@@ -95,7 +97,7 @@ function anchors(file: string): string[] {
 
 test("the TypeScript in the docs has the types that it claims", { timeout: 60_000 }, async () => {
   const blocks = FILES.flatMap(blocksOf).filter(
-    ({ language, options }) => language === "ts" && !options["no-run"],
+    ({ language, options }) => language === "ts" && !options["no-run"] && !options.app,
   );
   const folder = await mkdtemp(join(CACHE, "types-"));
   for (const [i, { code, options }] of blocks.entries()) {

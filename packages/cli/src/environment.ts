@@ -4,8 +4,11 @@ import { EXIT, Failure } from "./failure.ts";
 /** The environment of this process. Nothing else in the command reads it. */
 export const environment: Readonly<Record<string, string | undefined>> = process.env;
 
-/** How the command is called here: in the repository it runs from its source, through npm. */
-export const COMMAND = import.meta.filename.endsWith(".ts") ? "npm run khala --" : "khala";
+/** Whether the command runs from its source, in the repository. */
+export const IN_REPOSITORY = import.meta.filename.endsWith(".ts");
+
+/** How the command is called here: through npm, since an app's own install is not on the PATH. */
+export const COMMAND = IN_REPOSITORY ? "npm run khala --" : "npx khala";
 
 /** Settings from options of the command line; they override the environment. */
 export interface SettingOptions {

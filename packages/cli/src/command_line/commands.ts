@@ -39,7 +39,9 @@ export function declareInit(khala: Command): void {
     .command("init")
     .description("create an app in an empty folder: a React page, a model, an agent, an engine, their tests")
     .argument("[folder]", "the folder to create it in", ".")
-    .addOption(new Option("--template <name>", "what the page is made with").choices(["vite", "next"]).default("vite"))
+    .addOption(
+      new Option("--template <name>", "what the page is made with").choices(["vite", "next"]).default("vite"),
+    )
     .option("--packages <folder>", "packed Khala packages to use instead of the registry's")
     .option("--json", "print folder, name and files")
     .addHelpText(

@@ -1,6 +1,6 @@
 import { type App, type Config, type Khala, sampleOf } from "@khala/server";
 import { DEV } from "../client/tokens.ts";
-import { COMMAND } from "../environment.ts";
+import { COMMAND, IN_REPOSITORY } from "../environment.ts";
 import { paint, print } from "../terminal/terminal.ts";
 
 export interface BannerOptions {
@@ -41,10 +41,11 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
     print("");
   }
   if (sections.length === 0) {
-    print("The app is empty: give defineApp models, an engine or agents. See docs/DEFINING_MODELS.md.");
+    print("The app is empty: give defineApp models, an engine or agents.");
     print("");
   }
-  print(`${paint("dim", "Ctrl-C stops it. Next: docs/GETTING_STARTED.md.")}`);
+  const next = IN_REPOSITORY ? "Next: docs/GETTING_STARTED.md." : `\`${COMMAND} --help\` lists the commands.`;
+  print(paint("dim", `Ctrl-C stops it. ${next}`));
 }
 
 const AUTH = '-H "Authorization: Bearer $TOKEN"';

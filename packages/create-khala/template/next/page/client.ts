@@ -3,7 +3,6 @@ import { hooksOf } from "@khala/client/react";
 import { indexedDb } from "@khala/client/storage";
 import { z } from "zod";
 import type app from "../khala/app.ts";
-import type { taskEvents } from "../khala/schemas.ts";
 
 /** Where the browser finds Khala. In development it accepts every page of this machine; in production name yours in KHALA_ORIGINS. */
 const url = process.env.NEXT_PUBLIC_KHALA_URL ?? "http://127.0.0.1:4000";
@@ -19,18 +18,4 @@ async function token(): Promise<string> {
 export const khala = createClient<typeof app>({ url, token, storage: indexedDb() });
 
 /** Hooks that know them too. */
-export const { useList, useDoc } = hooksOf<typeof app>();
-
-/** Appends an event to a task. */
-export async function append<Type extends keyof typeof taskEvents>(
-  id: string,
-  type: Type,
-  data: z.input<(typeof taskEvents)[Type]>,
-): Promise<void> {
-  const answer = await fetch(`${url}/app/v1/tasks/${id}/events`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${await token()}`, "content-type": "application/json" },
-    body: JSON.stringify({ events: [{ event_id: crypto.randomUUID(), type, data }] }),
-  });
-  if (!answer.ok) throw new Error(`${type} was refused: ${answer.status}.`);
-}
+export const { useAppend, useDoc, useList } = hooksOf<typeof app>();

@@ -3,16 +3,7 @@ import { hooksOf } from "@khala/client/react";
 import { indexedDb } from "@khala/client/storage";
 import { z } from "zod";
 import type app from "../khala/app.ts";
-import type { taskEvents } from "../khala/schemas.ts";
-
-const scopes = [
-  "app.tasks",
-  "tasks:write",
-  "chat",
-  "blackboard.correlations",
-  "blackboard:read",
-  "blackboard:write",
-];
+import { scopes } from "./scopes.ts";
 
 /** In development the server gives a token to anybody on this machine. In production your own backend does. */
 async function token(): Promise<string> {
@@ -29,18 +20,4 @@ async function token(): Promise<string> {
 export const khala = createClient<typeof app>({ url: location.origin, token, storage: indexedDb() });
 
 /** Hooks that know them too. */
-export const { useList, useDoc } = hooksOf<typeof app>();
-
-/** Appends an event to a task. */
-export async function append<Type extends keyof typeof taskEvents>(
-  id: string,
-  type: Type,
-  data: z.input<(typeof taskEvents)[Type]>,
-): Promise<void> {
-  const answer = await fetch(`/app/v1/tasks/${id}/events`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${await token()}`, "content-type": "application/json" },
-    body: JSON.stringify({ events: [{ event_id: crypto.randomUUID(), type, data }] }),
-  });
-  if (!answer.ok) throw new Error(`${type} was refused: ${answer.status}.`);
-}
+export const { useAppend, useDoc, useList } = hooksOf<typeof app>();

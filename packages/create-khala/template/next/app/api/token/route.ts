@@ -1,12 +1,6 @@
+import { scopes } from "../../../page/scopes.ts";
+
 const server = process.env.KHALA_URL ?? "http://127.0.0.1:4000";
-const scopes = [
-  "app.tasks",
-  "tasks:write",
-  "chat",
-  "blackboard.correlations",
-  "blackboard:read",
-  "blackboard:write",
-];
 
 /** Gives the page a token. Put the user of your session here; in production Khala wants its issuer key. */
 export async function POST(): Promise<Response> {
