@@ -1,3 +1,5 @@
+// Of a stream's `authorize`; apps that emit declarations need its name.
+export type { Caller as StreamCaller } from "./access/viewer.ts";
 export { type App, type AppDefinition, defineApp } from "./app.ts";
 export type { Agent, AgentOptions, AgentOutput, AgentTask, Schedule } from "./blackboard/model/agent.ts";
 export type { Artifact, ArtifactDraft } from "./blackboard/model/artifact.ts";
@@ -14,6 +16,7 @@ export {
   defineStream,
   type EventOf,
   type EventSchema,
+  type ProposedEvent,
   type StreamDefinition,
   type StreamState,
 } from "./events/stream.ts";
