@@ -177,6 +177,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const channels = [
     syncChannel(context, {
       hub: sync.hub,
+      models: app.models,
       metrics: sync.metrics,
       maxTopics: settings.maxTopics,
       maxSubscriptionsPerOrg: settings.maxSubscriptionsPerOrg,

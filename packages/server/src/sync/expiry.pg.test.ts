@@ -5,7 +5,8 @@ import type { Database } from "../database/database.ts";
 import { defineStream } from "../events/stream.ts";
 import { deleteExpired, EXPIRED_BATCH } from "./expiry.ts";
 import { defineModel } from "./model.ts";
-import { findDocument, listDocuments } from "./read/read_models.ts";
+import { listDocuments } from "./read/list.ts";
+import { findDocument } from "./read/read_models.ts";
 import { recordStart } from "./read/starts.ts";
 import { reproject } from "./rebuild/reprojection.ts";
 import { journalOf, type SyncParts, syncParts } from "./test_support.ts";
@@ -73,11 +74,8 @@ async function append(
 }
 const viewer = { org: "acme", subject: "ada" };
 const listed = async (database: Database) => {
-  const { documents } = await listDocuments(database, model, viewer, {
-    after: "",
-    limit: 100,
-    maxBytes: 1 << 20,
-  });
+  const page = { limit: 100, maxBytes: 1 << 20 };
+  const { documents } = await listDocuments(database, model, viewer, { filters: new Map() }, page);
   return documents.map(({ docKey }) => docKey);
 };
 const stored = (database: Database) =>

@@ -1,4 +1,5 @@
 import type { AuthorityEvent, EventOf, StreamDefinition } from "../events/stream.ts";
+import { checkFields, type FieldOf, type IndexedFields, type OrderOf } from "./model_fields.ts";
 
 /** What a projection returns to delete its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
@@ -8,7 +9,7 @@ export interface Model<
   Document extends object = object,
   Topic extends string = string,
   Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
-> {
+> extends IndexedFields {
   /** The topic and collection, such as "runtime.run_summaries". */
   readonly topic: Topic;
   /** The read model's table in the schema `runtime`. */
@@ -48,6 +49,12 @@ export interface ModelDefinition<
   readonly audience?: (document: Document, event: EventsOf<Streams>) => readonly string[] | null | undefined;
   /** Pure: when a document expires, RFC 3339, such as a field of it; null or none: never. Default: documents do not expire. */
   readonly expiresAt?: (document: Document) => string | null | undefined;
+  /** Orders of lists: "title", or "-updated_at" for the highest first. Each has an index. */
+  readonly orderBy?: readonly OrderOf<NoInfer<Document>>[];
+  /** Fields that lists may be filtered by. Each has an index. */
+  readonly filter?: readonly FieldOf<NoInfer<Document>>[];
+  /** Fields that partition the topic: clients follow `topic?<field>=<value>`. Lists may be filtered by them, too. */
+  readonly by?: readonly FieldOf<NoInfer<Document>>[];
 }
 
 /** The events of several streams: `event.type` decides what `event.data` is. */
@@ -89,6 +96,7 @@ export function defineModel<
       `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
     );
   const model: Model<Document, Topic, Streams> = {
+    ...checkFields(wide),
     topic,
     table,
     prefix,

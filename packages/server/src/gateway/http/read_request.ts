@@ -61,11 +61,15 @@ export function readText(sent: unknown, field: string, max: number): string | un
 }
 
 /** Reads a message that a client sent, as JSON or as protobuf; throws invalid_request with the field that is wrong. */
-export function readMessage<S extends DescMessage>(schema: S, sent: unknown): MessageShape<S> {
+export function readMessage<S extends DescMessage>(
+  schema: S,
+  sent: unknown,
+  options: { readonly ignoreUnknownFields?: boolean } = {},
+): MessageShape<S> {
   try {
     return sent instanceof Uint8Array
       ? fromBinary(schema, sent)
-      : fromJson(schema, (sent ?? {}) as JsonValue);
+      : fromJson(schema, (sent ?? {}) as JsonValue, options);
   } catch (cause) {
     // The library's message may repeat the value, which may be long.
     const reason = (cause as Error).message.slice(0, 300);

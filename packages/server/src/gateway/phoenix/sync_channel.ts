@@ -19,7 +19,9 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { type ConcurrencyQuota, openConcurrencyQuota } from "../../kit/quota.ts";
 import type { SyncMetrics } from "../../sync/metrics.ts";
-import { resumeFrom, startOf, viewerEpoch } from "../../sync/read/cursor.ts";
+import type { Models } from "../../sync/model.ts";
+import { boundsFor, readFollowable, type TopicPart, topicOf } from "../../sync/part.ts";
+import { followedRights, resumeFrom, startOf, viewerEpoch } from "../../sync/read/cursor.ts";
 import type { Feed, Subscription } from "../../sync/read/feed.ts";
 import type { Hub } from "../../sync/read/hub.ts";
 import type { Bounds } from "../../sync/read/journal.ts";
@@ -38,6 +40,7 @@ import {
 
 export interface SyncChannelOptions {
   readonly hub: Hub;
+  readonly models: Models;
   readonly metrics: SyncMetrics;
   readonly maxTopics: number;
   /** Subscriptions of an org on this server. */
@@ -73,6 +76,17 @@ interface Followed extends Subscription {
   readonly release: () => void;
 }
 
+/** What a subscribe asks for, by its name: a topic or a part, from a cursor or from now on. */
+interface Place {
+  readonly name: string;
+  readonly part: TopicPart | undefined;
+  readonly feed: Feed;
+  readonly sent: Cursor | undefined;
+}
+
+/** Newer clients may send fields that this server does not know. */
+const TOLERANT = { ignoreUnknownFields: true } as const;
+
 class SyncChannel implements Channel {
   readonly #socket: ChannelSocket;
   readonly #encoding: Encoding;
@@ -100,7 +114,7 @@ class SyncChannel implements Channel {
       case "subscribe":
         return this.#subscribe(payload);
       case "unsubscribe":
-        for (const topic of readMessage(UnsubscribeSchema, payload).topics) this.#unfollow(topic);
+        for (const name of readMessage(UnsubscribeSchema, payload, TOLERANT).topics) this.#unfollow(name);
         return ok();
       case "heartbeat":
         return this.#answer(HeartbeatSchema, { watermarks: this.#positions() });
@@ -110,7 +124,7 @@ class SyncChannel implements Channel {
   }
 
   async #subscribe(payload: unknown): Promise<Reply> {
-    const { topics: asked, resumeAfter } = readMessage(SubscribeSchema, payload);
+    const { topics: asked, resumeAfter } = readMessage(SubscribeSchema, payload, TOLERANT);
     const topics = [...new Set(asked)];
     if (topics.length === 0)
       throw new KhalaError("invalid_request", "Send at least one topic.", { field: "topics" });
@@ -131,11 +145,17 @@ class SyncChannel implements Channel {
       });
     }
     const requireTopics = () => {
-      for (const topic of topics) requireScope(this.#socket.viewer(), "document.read", { topic });
+      for (const name of topics)
+        requireScope(this.#socket.viewer(), "document.read", { topic: topicOf(name) });
     };
     requireTopics();
-    const feeds = await Promise.all(topics.map((topic) => this.#options.hub.feed(topic)));
-    await Promise.all(feeds.map((feed) => this.#catchHead(feed, resumeAfter[feed.model.topic])));
+    const places = await Promise.all(
+      topics.map(async (name) => {
+        const { model, part } = readFollowable(this.#options.models, name);
+        return { name, part, feed: await this.#options.hub.feed(model.topic), sent: resumeAfter[name] };
+      }),
+    );
+    await Promise.all(places.map(({ feed, sent }) => this.#catchHead(feed, sent)));
     const starts = await this.#options.hub.starts();
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
     // The token may have been replaced meanwhile.
@@ -143,9 +163,12 @@ class SyncChannel implements Channel {
     // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
     const rights = rightsFingerprint(this.#socket.viewer());
     const current = Object.fromEntries(
-      feeds.map((feed) => [feed.model.topic, this.#cursor(rights, feed.head, feed.history)]),
+      places.map(({ name, part, feed }) => [
+        name,
+        this.#cursor(followedRights(rights, part), feed.head, feed.history),
+      ]),
     );
-    const behind = feeds.map((feed) => this.#follow(feed, rights, starts, resumeAfter[feed.model.topic]));
+    const behind = places.map((place) => this.#follow(place, rights, starts));
     // The reply must be on the wire before the first frame.
     setImmediate(() => {
       for (const start of behind) start();
@@ -163,15 +186,18 @@ class SyncChannel implements Channel {
     if (sent.watermark > feed.head) await feed.refresh();
   }
 
-  #follow(feed: Feed, rights: string, starts: Starts, sent: Cursor | undefined): () => void {
+  #follow(place: Place, ofViewer: string, starts: Starts): () => void {
+    const { name, part, feed, sent } = place;
     const { topic } = feed.model;
-    this.#unfollow(topic);
+    this.#unfollow(name);
     const viewer = this.#socket.viewer();
-    const from = sent ? resumeFrom(sent, { topic, rights, starts, bounds: feed.bounds }) : feed.head;
+    const rights = followedRights(ofViewer, part);
+    const bounds = boundsFor(part, feed.bounds);
+    const from = sent ? resumeFrom(sent, { topic, rights, starts, bounds }) : feed.head;
     if (sent) this.#options.metrics.resumes.add(1, { topic });
     if (from === "stale") {
       return () => {
-        if (!this.#closed) this.#pushStale(feed, rights, sent!, feed.bounds);
+        if (!this.#closed) this.#pushStale(place, rights, sent!, bounds);
       };
     }
     const stamp = Buffer.from(rights);
@@ -180,6 +206,7 @@ class SyncChannel implements Channel {
       feed,
       org: viewer.org,
       subject: viewer.subject,
+      part,
       rights,
       release: this.#options.subscriptions.acquireAnyway(viewer.org),
       encoding: this.#encoding,
@@ -195,15 +222,16 @@ class SyncChannel implements Channel {
       },
       stale: (position, bounds) => {
         const cursor = this.#cursor(rights, position, subscription.history);
-        this.#unfollow(topic);
-        this.#pushStale(feed, rightsFingerprint(this.#socket.viewer()), cursor, bounds);
+        this.#unfollow(name);
+        const now = followedRights(rightsFingerprint(this.#socket.viewer()), part);
+        this.#pushStale(place, now, cursor, boundsFor(part, bounds));
       },
     };
-    this.#followed.set(topic, subscription);
+    this.#followed.set(name, subscription);
     if (!sent) feed.follow(subscription);
     const started = this.#context.clock.now();
     return () => {
-      if (subscription.live || this.#followed.get(topic) !== subscription) return;
+      if (subscription.live || this.#followed.get(name) !== subscription) return;
       this.#pump.add(subscription, () => {
         if (sent && subscription.live)
           this.#options.metrics.catchUp.record(this.#context.clock.now() - started, { topic });
@@ -211,10 +239,10 @@ class SyncChannel implements Channel {
     };
   }
 
-  #unfollow(topic: string): void {
-    const subscription = this.#followed.get(topic);
+  #unfollow(name: string): void {
+    const subscription = this.#followed.get(name);
     if (!subscription) return;
-    this.#followed.delete(topic);
+    this.#followed.delete(name);
     this.#pump.delete(subscription);
     subscription.release();
     subscription.feed.leave(subscription);
@@ -229,7 +257,7 @@ class SyncChannel implements Channel {
     const rights = rightsFingerprint(this.#socket.viewer());
     // Positions are true only for the rights that they were read under.
     for (const subscription of [...this.#followed.values()])
-      if (subscription.rights !== rights)
+      if (subscription.rights !== followedRights(rights, subscription.part))
         subscription.stale(subscription.feed.head, subscription.feed.bounds);
   }
 
@@ -243,7 +271,8 @@ class SyncChannel implements Channel {
 
   sendError(error: Wire<ErrorJson>): void {
     if (error.code === "slow_consumer")
-      for (const topic of this.#followed.keys()) this.#options.metrics.dropped.add(1, { topic });
+      for (const { feed } of this.#followed.values())
+        this.#options.metrics.dropped.add(1, { topic: feed.model.topic });
     this.#pushFrame({
       case: "error",
       value: {
@@ -256,7 +285,7 @@ class SyncChannel implements Channel {
 
   close(): void {
     this.#closed = true;
-    for (const topic of [...this.#followed.keys()]) this.#unfollow(topic);
+    for (const name of [...this.#followed.keys()]) this.#unfollow(name);
     this.#pump.stop();
   }
 
@@ -279,15 +308,15 @@ class SyncChannel implements Channel {
     return create(CursorSchema, { epoch: viewerEpoch(epoch, rights), watermark });
   }
 
-  #pushStale(feed: Feed, rights: string, sent: Cursor, bounds: Bounds): void {
+  #pushStale({ name, feed }: Place, rights: string, sent: Cursor, bounds: Bounds): void {
     const { topic } = feed.model;
     const floor = this.#cursor(rights, bounds.floor, feed.history);
     const reason = sent.epoch !== floor.epoch ? "epoch" : sent.watermark < bounds.floor ? "purged" : "future";
     this.#options.metrics.stale.add(1, { topic, reason });
-    const message = `The cursor of ${topic} cannot be resumed (${reason}). GET /sync/v1/list/${topic}, then subscribe from its cursor.`;
+    const message = `The cursor of ${name} cannot be resumed (${reason}). GET /sync/v1/list/${name}, then subscribe from its cursor.`;
     this.#pushFrame({
       case: "error",
-      value: { code: "stale_cursor", message, topics: [{ topic, sent, floor }] },
+      value: { code: "stale_cursor", message, topics: [{ topic: name, sent, floor }] },
     });
   }
 

@@ -1,4 +1,5 @@
 import type { Model } from "../model.ts";
+import { boundsFor, partLabel, type TopicPart } from "../part.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits, Want, WantedPage } from "./journal.ts";
 
 /** Rows for one viewer, complete up to `through`; "stale" when retention removed rows that it needs. */
@@ -9,6 +10,7 @@ type Position = Omit<Want, "bytes">;
 interface Request {
   readonly org: string;
   readonly subject: string;
+  readonly part: TopicPart | undefined;
   readonly after: bigint;
   /** Shares a read with its own position only. */
   readonly exact: boolean;
@@ -34,7 +36,7 @@ export class Backlog {
   readonly #limits: ReadLimits;
   #waiting: Request[] = [];
   #running = false;
-  #floor = 0n;
+  #floors = { floor: 0n, partsFloor: 0n };
 
   constructor(journal: Journal, model: Model, limits: ReadLimits) {
     this.#journal = journal;
@@ -42,16 +44,19 @@ export class Backlog {
     this.#limits = limits;
   }
 
-  /** The floor as the last read found it, which is what a page was stale for. */
-  get floor(): bigint {
-    return this.#floor;
+  /** The floors as the last read found them, which is what a page was stale for. */
+  get floors(): Pick<Bounds, "floor" | "partsFloor"> {
+    return this.#floors;
   }
 
-  /** The next rows that a viewer sees after a position. */
-  read(viewer: { org: string; subject: string }, after: bigint): Promise<BacklogPage> {
+  /** The next rows that a viewer sees after a position: all, or those of a part. */
+  read(
+    viewer: { org: string; subject: string; part?: TopicPart | undefined },
+    after: bigint,
+  ): Promise<BacklogPage> {
     return new Promise((resolve, reject) => {
-      const { org, subject } = viewer;
-      this.#waiting.push({ org, subject, after, exact: false, resolve, reject });
+      const { org, subject, part } = viewer;
+      this.#waiting.push({ org, subject, part, after, exact: false, resolve, reject });
       if (!this.#running) void this.#run();
     });
   }
@@ -70,26 +75,27 @@ export class Backlog {
     const served: Request[] = [];
     const left: Request[] = [];
     for (const request of this.#waiting) {
+      const { org, subject, after, part } = request;
       const { sharedKey, namedKey } = keys(request);
       const fits =
-        (shared.size < MAX_SHARED || shared.has(sharedKey)) &&
+        (sharedKey === undefined || shared.size < MAX_SHARED || shared.has(sharedKey)) &&
         (named.size < MAX_NAMED || named.has(namedKey));
       (fits ? served : left).push(request);
       if (!fits) continue;
-      const { org, subject, after } = request;
-      lower(shared, sharedKey, { org, subject: null, after });
-      lower(named, namedKey, { org, subject, after });
+      if (sharedKey !== undefined) lower(shared, sharedKey, { org, subject: null, after });
+      lower(named, namedKey, part ? { org, subject: null, part, after } : { org, subject, after });
     }
     this.#waiting = left;
     const wants = [...this.#portions(shared), ...this.#portions(named)];
     try {
       const limits = { ...this.#limits, bytes: ROUND_BYTES };
       const { pages, bounds } = await this.#journal.readWanted(this.#model, wants, limits);
-      this.#floor = bounds.floor;
+      this.#floors = bounds;
       const byKey = new Map([...shared.keys(), ...named.keys()].map((key, i) => [key, pages[i]!]));
       for (const request of served) {
         const { sharedKey, namedKey } = keys(request);
-        this.#answer(request, byKey.get(sharedKey)!, byKey.get(namedKey)!, bounds);
+        const pages = [sharedKey, namedKey].flatMap((key) => (key === undefined ? [] : byKey.get(key)!));
+        this.#answer(request, pages, bounds);
       }
     } catch (error) {
       for (const request of served) request.reject(error);
@@ -102,20 +108,25 @@ export class Backlog {
     return [...wants.values()].map((want) => ({ ...want, bytes }));
   }
 
-  #answer(request: Request, shared: WantedPage, named: WantedPage, bounds: Bounds): void {
-    const { after, subject } = request;
+  #answer(request: Request, pages: readonly WantedPage[], unbound: Bounds): void {
+    const { after, subject, part } = request;
+    const bounds = boundsFor(part, unbound);
     // Below the floor rows are missing; beyond the head it is a position of another database.
     if (after < bounds.floor || after > bounds.head) return request.resolve("stale");
     if (after === bounds.head) return request.resolve({ rows: [], through: after });
-    const through = shared.through < named.through ? shared.through : named.through;
+    const through = pages.map((page) => page.through).reduce((a, b) => (a < b ? a : b));
     if (through <= after) {
       // The shared page ended before this position, or the round was full: retries alone.
       this.#waiting.push({ ...request, exact: true });
       return;
     }
     const fits = (row: JournalRow) =>
-      row.watermark > after && row.watermark <= through && !row.hiddenFrom?.includes(subject);
-    const rows = [...shared.rows.filter(fits), ...named.rows.filter(fits)];
+      row.watermark > after &&
+      row.watermark <= through &&
+      !row.hiddenFrom?.includes(subject) &&
+      // The rows of a part are read for all who follow it.
+      (!part || (row.audience?.includes(subject) ?? true));
+    const rows = pages.flatMap((page) => page.rows.filter(fits));
     rows.sort((a, b) => (a.watermark < b.watermark ? -1 : 1));
     request.resolve(this.#cut(rows, through));
   }
@@ -133,8 +144,14 @@ export class Backlog {
   }
 }
 
-function keys({ org, subject, after, exact }: Request): { sharedKey: string; namedKey: string } {
+/** The wants that a request shares with others: the rows of the whole org and those of its subject, or those of its part. */
+function keys({ org, subject, part, after, exact }: Request): {
+  sharedKey: string | undefined;
+  namedKey: string;
+} {
   const block = exact ? `at ${after}` : after / NEIGHBOURS;
+  if (part)
+    return { sharedKey: undefined, namedKey: `part ${block} ${JSON.stringify([org, partLabel(part)])}` };
   return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
 }
 

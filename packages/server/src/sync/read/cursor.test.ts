@@ -11,7 +11,7 @@ const starts = new Starts([
   { id: "018f3c9d", postgres: "1", heads: {} },
   { id: "018f3c9e", postgres: "2", heads: { docs: "15" } },
 ]);
-const place = { topic: "docs", rights, starts, bounds: { floor: 10n, head: 20n } };
+const place = { topic: "docs", rights, starts, bounds: { floor: 10n, partsFloor: 10n, head: 20n } };
 const from = (watermark: bigint, of = epoch) => resumeFrom({ epoch: of, watermark }, place);
 
 describe("a cursor is resumed", () => {

@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+import { partLabel, type TopicPart } from "../part.ts";
 import type { Bounds } from "./journal.ts";
 import type { Starts } from "./starts.ts";
 
@@ -10,6 +12,13 @@ export interface SentCursor {
 /** The epoch of a viewer: it changes with the database and with access rights. */
 export function viewerEpoch(epoch: string, rights: string): string {
   return `${epoch}.${rights}`;
+}
+
+/** The rights that cursors of a topic, or of a part of it, are bound to: a cursor of one is no cursor of the other. */
+export function followedRights(rights: string, part: TopicPart | undefined): string {
+  if (!part) return rights;
+  const text = JSON.stringify([rights, partLabel(part)]);
+  return createHash("sha256").update(text).digest("hex").slice(0, rights.length);
 }
 
 /** The start that the epoch of a viewer names. */

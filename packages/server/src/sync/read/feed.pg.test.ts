@@ -158,7 +158,7 @@ test("a start that goes on where the feed is changes the epoch, and nobody is st
     { id: feed.epoch, postgres: "1", heads: {} },
     { id: "next", postgres: "2", heads: { [runSummaries.topic]: String(feed.head) } },
   ]);
-  feed.observe("next", { floor: 0n, head: feed.head }, starts);
+  feed.observe("next", { floor: 0n, partsFloor: 0n, head: feed.head }, starts);
   expect([feed.epoch, live.subscription.history.epoch]).toEqual(["next", "next"]);
   expect(await feed.pull(behind.subscription)).toBe(true);
   expect([behind.watermarks.length, live.staleAt, behind.staleAt, feed.liveCount]).toEqual([1, [], [], 2]);
@@ -176,7 +176,7 @@ test("a start below the feed's head makes everybody stale where they were, live 
     { id: feed.epoch, postgres: "1", heads: {} },
     { id: "next", postgres: "2", heads: { [runSummaries.topic]: String(head) } },
   ]);
-  feed.observe("next", { floor: 0n, head: feed.head }, starts);
+  feed.observe("next", { floor: 0n, partsFloor: 0n, head: feed.head }, starts);
   expect(live.staleAt).toEqual([head + 1n]);
   expect(await feed.pull(behind.subscription)).toBe(true);
   expect(behind.staleAt).toEqual([head]);

@@ -1,15 +1,17 @@
 import type { Context } from "../../kit/context.ts";
 import type { WireFrame } from "../../kit/wire_frame.ts";
 import type { Model } from "../model.ts";
+import { partName, type TopicPart } from "../part.ts";
 import { Backlog } from "./backlog.ts";
 import type { Bounds, JournalRow, ReadLimits } from "./journal.ts";
+import { inPart, isInUnknownParts, type PartViewer, PartViewers } from "./part_viewers.ts";
 import type { Starts } from "./starts.ts";
 import { type History, type ReaderOptions, TopicReader } from "./topic_reader.ts";
 import { batchFrame, type EncodedUpdate, type Encoding, encodeUpdate, type Through } from "./update_codec.ts";
-import { sees, type Viewer, Viewers } from "./viewers.ts";
+import { sees, Viewers } from "./viewers.ts";
 
-/** A socket's subscription to a topic. */
-export interface Subscription extends Viewer {
+/** A socket's subscription to a topic, or to a part of it. */
+export interface Subscription extends PartViewer {
   /** The history that the position belongs to. */
   readonly history: Readonly<History>;
   /** Complete up to here. While live, the feed's head counts instead. */
@@ -31,6 +33,7 @@ export class Feed {
   readonly #options: ReaderOptions;
   readonly #context: Context;
   readonly #live = new Viewers<Subscription>();
+  readonly #liveInParts: PartViewers<Subscription>;
   readonly #backlog: Backlog;
   /** Encoded rows of shared reads: each is encoded once for all subscriptions. */
   readonly #encoded = new WeakMap<JournalRow, EncodedUpdate>();
@@ -40,6 +43,7 @@ export class Feed {
     this.model = model;
     this.#context = context;
     this.#options = options;
+    this.#liveInParts = new PartViewers(model);
     this.#backlog = new Backlog(options.journal, model, options.batch);
   }
 
@@ -73,7 +77,7 @@ export class Feed {
   }
 
   get liveCount(): number {
-    return this.#live.size;
+    return this.#live.size + this.#liveInParts.size;
   }
 
   /** Rows that this server has not read yet, and for how long it has made no progress. */
@@ -98,18 +102,24 @@ export class Feed {
 
   /** Ends a subscription. */
   leave(subscription: Subscription): void {
-    this.#live.delete(subscription);
-    subscription.live = false;
+    this.#setLive(subscription, false);
     subscription.ended = true;
   }
 
   #goLive(subscription: Subscription): void {
-    subscription.live = true;
-    this.#live.add(subscription);
+    this.#setLive(subscription, true);
+  }
+
+  #setLive(subscription: Subscription, live: boolean): void {
+    subscription.live = live;
+    const how = live ? "add" : "delete";
+    if (isInPart(subscription)) this.#liveInParts[how](subscription);
+    else this.#live[how](subscription);
   }
 
   #broadcast(updates: readonly EncodedUpdate[], before: bigint): void {
-    if (this.#live.size === 0) return;
+    this.#endUnknownParts(updates, before);
+    if (this.liveCount === 0) return;
     const waited = this.#context.clock.now() - updates[0]!.row.insertedAt;
     this.#options.metrics.commitToPush.record(Math.max(0, waited), { topic: this.model.topic });
     let from = before;
@@ -121,16 +131,29 @@ export class Feed {
   }
 
   #broadcastChunk(updates: readonly EncodedUpdate[], through: Through, from: bigint): void {
-    const { topic } = this.model;
+    this.#send(this.model.topic, this.#live, updates, through, from);
+    if (this.#liveInParts.size === 0) return;
+    for (const { name, viewers, updates: own } of this.#liveInParts.split(updates))
+      this.#send(name, viewers, own, through, from);
+  }
+
+  /** Sends rows to those who see them, under the name of the topic or the part that they follow. */
+  #send(
+    name: string,
+    viewers: Viewers<Subscription>,
+    updates: readonly EncodedUpdate[],
+    through: Through,
+    from: bigint,
+  ): void {
     const full: Subscription[] = [];
     let pushes = 0;
-    for (const share of this.#live.split(updates)) {
+    for (const share of viewers.split(updates)) {
       if (share.updates.every((update) => update.superseded)) continue;
       const frames = new Map<Encoding, WireFrame>();
       for (const member of share.members) {
         let frame = frames.get(member.encoding);
         if (!frame) {
-          frame = batchFrame(topic, share.updates, through, member.encoding);
+          frame = batchFrame(name, share.updates, through, member.encoding);
           frames.set(member.encoding, frame);
         }
         if (member.offer(frame)) pushes++;
@@ -138,21 +161,29 @@ export class Feed {
       }
     }
     for (const member of full) this.#demote(member, from);
-    this.#options.metrics.pushes.add(pushes, { topic });
+    this.#options.metrics.pushes.add(pushes, { topic: this.model.topic });
+  }
+
+  /** Rows of which the parts are unknown may be for any part: those who follow one must list again. */
+  #endUnknownParts(updates: readonly EncodedUpdate[], before: bigint): void {
+    if (this.#liveInParts.size === 0 || this.model.by.length === 0) return;
+    for (const member of [...this.#liveInParts]) {
+      if (!member.part || !updates.some(({ row }) => isInUnknownParts(row, member.part!))) continue;
+      this.#setLive(member, false);
+      member.stale(before, this.bounds);
+    }
   }
 
   /** A full socket stops being live, and pulls from its position later. */
   #demote(member: Subscription, position: bigint): void {
-    this.#live.delete(member);
-    member.live = false;
+    this.#setLive(member, false);
     member.position = position;
     this.#options.metrics.retried.add(1, { topic: this.model.topic });
   }
 
   #restarted(head: bigint, bounds: Bounds): void {
-    for (const member of [...this.#live]) {
-      this.#live.delete(member);
-      member.live = false;
+    for (const member of [...this.#live, ...this.#liveInParts]) {
+      this.#setLive(member, false);
       member.stale(head, bounds);
     }
   }
@@ -187,9 +218,10 @@ export class Feed {
 
   /** The bounds, with the newest floor that a read has found. */
   #boundsOfRead(): Bounds {
-    const { head, floor } = this.bounds;
-    const found = this.#backlog.floor;
-    return { head, floor: found > floor && found <= head ? found : floor };
+    const { head, floor, partsFloor } = this.bounds;
+    const found = this.#backlog.floors;
+    const newest = (known: bigint, read: bigint) => (read > known && read <= head ? read : known);
+    return { head, floor: newest(floor, found.floor), partsFloor: newest(partsFloor, found.partsFloor) };
   }
 
   #next(subscription: Subscription): Page | Promise<Page> {
@@ -205,11 +237,14 @@ export class Feed {
     const visible: EncodedUpdate[] = [];
     let through = subscription.position;
     let total = 0;
+    const { part } = subscription;
     for (const update of this.#reader.tail.after(subscription.position)) {
-      if (sees(subscription, update)) {
-        total += update.bytes;
+      if (part && this.model.by.length > 0 && isInUnknownParts(update.row, part)) return "stale";
+      const shown = part ? inPart(this.model.topic, update, part) : update;
+      if (shown && sees(subscription, shown)) {
+        total += shown.bytes;
         if (visible.length > 0 && (visible.length >= rows || total > bytes)) break;
-        visible.push(update);
+        visible.push(shown);
       }
       through = update.row.watermark;
     }
@@ -220,18 +255,28 @@ export class Feed {
     const page = await this.#backlog.read(subscription, subscription.position);
     if (page === "stale") return page;
     const { payloadBytes } = this.#options.batch;
-    const updates = page.rows.map((row) => {
+    const { part } = subscription;
+    const updates = page.rows.flatMap((row) => {
       const update = this.#encoded.get(row) ?? encodeUpdate(this.model.topic, row, payloadBytes);
       this.#encoded.set(row, update);
-      return update;
+      return part ? (inPart(this.model.topic, update, part) ?? []) : update;
     });
     return { updates: newestOnly(updates), through: page.through };
   }
 
-  #replayFrame({ encoding }: Subscription, page: Exclude<Page, "stale">, replayComplete: boolean): WireFrame {
+  #replayFrame(
+    { encoding, part }: Subscription,
+    page: Exclude<Page, "stale">,
+    replayComplete: boolean,
+  ): WireFrame {
     const through = { epoch: this.epoch, watermark: page.through, replayComplete };
-    return batchFrame(this.model.topic, page.updates, through, encoding);
+    const { topic } = this.model;
+    return batchFrame(part ? partName(topic, part) : topic, page.updates, through, encoding);
   }
+}
+
+function isInPart(subscription: Subscription): subscription is Subscription & { readonly part: TopicPart } {
+  return subscription.part !== undefined;
 }
 
 /** The next batch of a subscription, complete up to `through`. */

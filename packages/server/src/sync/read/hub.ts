@@ -137,5 +137,5 @@ function guarded(journal: Journal, settled: () => boolean): Journal {
 }
 
 function boundsOf(heads: Heads, topic: string): Bounds {
-  return heads.topics.get(topic) ?? { head: 0n, floor: 0n };
+  return heads.topics.get(topic) ?? { head: 0n, floor: 0n, partsFloor: 0n };
 }

@@ -1,6 +1,8 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model } from "../model.ts";
+import { KEY_FIELD } from "../model_fields.ts";
+import { partLabel, type TopicPart } from "../part.ts";
 
 /** A row of the journal. */
 export interface JournalRow {
@@ -15,15 +17,20 @@ export interface JournalRow {
   readonly org: string;
   readonly audience: readonly string[] | null;
   readonly hiddenFrom: readonly string[] | null;
+  /** The parts of the topic that the document is in, by label; null: unknown. */
+  readonly parts?: readonly string[] | null;
+  /** The parts that it left with this row. */
+  readonly leftParts?: readonly string[] | null;
   readonly trace: string | null;
   /** Milliseconds since the epoch. */
   readonly insertedAt: number;
 }
 
-/** The bounds of a topic: cursors in [floor, head] can be resumed. */
+/** The bounds of a topic: cursors in [floor, head] can be resumed, those of its parts in [partsFloor, head]. */
 export interface Bounds {
   readonly head: bigint;
   readonly floor: bigint;
+  readonly partsFloor: bigint;
 }
 
 export interface Heads {
@@ -39,10 +46,11 @@ export interface ReadLimits {
   readonly payloadBytes: number;
 }
 
-/** A viewer and a position to read from. `subject` null means rows for the whole org. */
+/** A viewer and a position to read from. `subject` null means rows for the whole org; with a part, all rows of that part. */
 export interface Want {
   readonly org: string;
   readonly subject: string | null;
+  readonly part?: TopicPart | undefined;
   readonly after: bigint;
   /** How many bytes of payload it is given at most, one row aside. */
   readonly bytes: number;
@@ -88,15 +96,14 @@ export function openJournal(
   return {
     async heads() {
       // An app without models has an epoch, too.
-      const rows = await database.query<{ topic: string | null; head: bigint; floor: bigint; epoch: string }>(
-        {
-          name: "sync_heads",
-          text: `SELECT e.epoch, s.topic, s.next_watermark AS head, s.floor
+      const rows = await database.query<Bounds & { topic: string | null; epoch: string }>({
+        name: "sync_heads",
+        text: `SELECT e.epoch, s.topic, s.next_watermark AS head, s.floor, greatest(s.floor, s.parts_floor) AS "partsFloor"
           FROM runtime.sync_epoch e LEFT JOIN runtime.sync_topic_sequences s ON true`,
-        },
-      );
+      });
       const topics = new Map<string, Bounds>();
-      for (const { topic, head, floor } of rows) if (topic !== null) topics.set(topic, { head, floor });
+      for (const { topic, head, floor, partsFloor } of rows)
+        if (topic !== null) topics.set(topic, { head, floor, partsFloor });
       return { epoch: rows[0]?.epoch ?? "", topics };
     },
 
@@ -107,7 +114,8 @@ export function openJournal(
     async readWanted(model, wants, limits) {
       const bounds = {
         name: "sync_bounds",
-        text: "SELECT next_watermark AS head, floor FROM runtime.sync_topic_sequences WHERE topic = $1",
+        text: `SELECT next_watermark AS head, floor, greatest(floor, parts_floor) AS "partsFloor"
+          FROM runtime.sync_topic_sequences WHERE topic = $1`,
         values: [model.topic],
       };
       // The head first: everything up to it is visible to the reads. The floor last: nothing above it was purged before them.
@@ -134,6 +142,7 @@ export function openJournal(
 const ROW = (model: Model, limit: string, unwanted = "false") => `
   e.watermark, e.doc_key AS "docKey", e.doc_version AS "docVersion", e.op, e.payload_bytes AS "payloadBytes",
   encode(e.payload_hash, 'hex') AS "payloadHash", e.org_id AS org, e.audience, e.hidden_from AS "hiddenFrom", e.trace,
+  e.parts, e.left_parts AS "leftParts",
   extract(epoch FROM e.inserted_at)::float8 * 1000 AS "insertedAt",
   convert_from(CASE WHEN ${unwanted} OR e.payload_bytes > ${limit} THEN NULL
        WHEN e.payload IS NULL AND e.op = 'upsert'
@@ -162,17 +171,20 @@ function readStatement(model: Model, after: bigint, limits: ReadLimits): Stateme
 // Each named row is looked up by itself: as a plain join, a planner without statistics reads the whole journal for it. The org is
 // compared outside: inside, that planner would read all rows of the org.
 function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
+  const ofParts = wants.some(({ part }) => part);
+  const byKey = ({ part }: Want) => part?.field === KEY_FIELD;
   return {
-    name: `sync_wanted_${model.table}`,
+    name: `sync_wanted_${ofParts ? "parts_" : ""}${model.table}`,
     text: `SELECT e.want, e.cut AS full, e.dropped, ${ROW(model, "$8", "e.dropped")} FROM (
       SELECT w.n::int AS want, own.*,
         sum(least(own.payload_bytes, $8)) OVER (ORDER BY w.n, own.watermark) > $6 AS dropped
-      FROM unnest($2::text[], $3::text[], $4::bigint[], $5::int[]) WITH ORDINALITY AS w(org_id, subject, after, bytes, n)
+      FROM unnest($2::text[], $3::text[], $4::bigint[], $5::int[]${ofParts ? ", $9::text[], $10::text[]" : ""})
+        WITH ORDINALITY AS w(org_id, subject, after, bytes${ofParts ? ", part, doc_key" : ""}, n)
       CROSS JOIN LATERAL (
         SELECT sized.*, bool_or(sized.nth >= $7 OR sized.total > w.bytes) OVER () AS cut FROM (
           SELECT *, ${SIZED("$8")} FROM (
             (SELECT * FROM runtime.sync_stream_events
-             WHERE w.subject IS NULL AND topic = $1 AND org_id = w.org_id AND audience IS NULL AND watermark > w.after
+             WHERE w.subject IS NULL${ofParts ? " AND w.part IS NULL AND w.doc_key IS NULL" : ""} AND topic = $1 AND org_id = w.org_id AND audience IS NULL AND watermark > w.after
              ORDER BY watermark LIMIT $7)
             UNION ALL
             (SELECT j.* FROM (
@@ -181,7 +193,7 @@ function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimit
                ORDER BY v.watermark LIMIT $7
              ) named
              CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = named.watermark LIMIT 1) j
-             WHERE j.org_id = w.org_id)
+             WHERE j.org_id = w.org_id)${ofParts ? OF_PARTS : ""}
           ) page
         ) sized
       ) own
@@ -196,6 +208,26 @@ function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimit
       limits.bytes,
       limits.rows,
       limits.payloadBytes,
+      ...(ofParts
+        ? [
+            wants.map((want) => (want.part && !byKey(want) ? partLabel(want.part) : null)),
+            wants.map((want) => (byKey(want) ? want.part!.value : null)),
+          ]
+        : []),
     ],
   };
 }
+
+const OF_PARTS = `
+            UNION ALL
+            (SELECT j.* FROM (
+               SELECT p.watermark FROM runtime.sync_stream_parts p
+               WHERE w.part IS NOT NULL AND p.topic = $1 AND p.org_id = w.org_id AND p.part = w.part AND p.watermark > w.after
+               ORDER BY p.watermark LIMIT $7
+             ) mine
+             CROSS JOIN LATERAL (SELECT * FROM runtime.sync_stream_events WHERE topic = $1 AND watermark = mine.watermark LIMIT 1) j
+             WHERE j.org_id = w.org_id)
+            UNION ALL
+            (SELECT * FROM runtime.sync_stream_events
+             WHERE w.doc_key IS NOT NULL AND topic = $1 AND org_id = w.org_id AND doc_key = w.doc_key AND watermark > w.after
+             ORDER BY watermark LIMIT $7)`;

@@ -1,7 +1,8 @@
-import type { Database } from "../../database/database.ts";
+import type { Database, Statement } from "../../database/database.ts";
 import { explainMissingRight } from "../../database/migrate.ts";
 import { unexpired } from "../expiry.ts";
 import { documentId, type Model } from "../model.ts";
+import { fieldOf, filterFields } from "../model_fields.ts";
 
 /** A document as the read model has it. */
 export interface StoredDocument {
@@ -18,16 +19,24 @@ export async function createReadModels(database: Database, models: readonly Mode
   const create = database.interactive(async (tx) => {
     // Two processes would create the same table: one at a time.
     await tx.query({ text: "SELECT pg_advisory_xact_lock(7240114)" });
+    // A new index on many documents takes as long as it takes.
+    await tx.query({ text: "SELECT set_config('statement_timeout', '0', true)" });
     for (const model of models) {
-      await tx.query({
-        text: "SELECT runtime.create_read_model($1, $2)",
-        values: [model.topic, model.table],
-      });
+      await tx.query(createReadModel(model, { prune: false }));
     }
   });
   await create.catch(async (error) => {
     throw await explainMissingRight(database, error);
   });
+}
+
+/** Creates a model's table, columns and indexes; `prune` removes those that it does not declare any more. */
+export function createReadModel(model: Model, { prune }: { readonly prune: boolean }): Statement {
+  const orders = [...new Set(model.orderBy.map(fieldOf))];
+  return {
+    text: "SELECT runtime.create_read_model($1, $2, $3, $4, $5, $6)",
+    values: [model.topic, model.table, orders, filterFields(model), model.by, prune],
+  };
 }
 
 /** A stored document, with what a projector needs of it. */
@@ -98,7 +107,8 @@ export function currentDocuments(rows: readonly CurrentRow[]): Map<string, Curre
   );
 }
 
-const COLUMNS = `doc_key AS "docKey", doc_version AS "docVersion", convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash",
+/** The columns of a `StoredDocument`. */
+export const COLUMNS = `doc_key AS "docKey", doc_version AS "docVersion", convert_from(payload, 'UTF8') AS payload, encode(payload_hash, 'hex') AS "payloadHash",
   updated_at AS "updatedAt"`;
 
 /** The document, if it exists and the viewer may see it. */
@@ -115,60 +125,4 @@ export async function findDocument(
     values: [docKey, viewer.org, viewer.subject],
   });
   return row;
-}
-
-interface ListedRow {
-  readonly watermark: bigint;
-  readonly epoch: string;
-  /** How many documents were looked at: some may not fit into the page. Null when there are none. */
-  readonly found: bigint | null;
-}
-
-/** A page of documents, and the watermark of its snapshot. */
-export interface DocumentPage {
-  readonly documents: readonly StoredDocument[];
-  readonly hasMore: boolean;
-  readonly watermark: bigint;
-  readonly epoch: string;
-}
-
-/** Documents after a key, in key order, and the topic's position in the same snapshot. */
-export async function listDocuments(
-  database: Database,
-  model: Model,
-  viewer: { org: string; subject: string },
-  page: { after: string; limit: number; maxBytes: number },
-): Promise<DocumentPage> {
-  // One statement, one snapshot. The two branches each follow an index, so others' documents cost nothing.
-  const rows = await database.query<Partial<StoredDocument> & ListedRow>({
-    name: `sync_list_${model.table}`,
-    text: `
-      WITH visible AS (
-        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table} d
-         WHERE org_id = $1 AND audience IS NULL AND NOT deleted AND doc_key > $3 ${unexpired(model, "d")}
-         ORDER BY doc_key LIMIT $4 + 1)
-        UNION ALL
-        (SELECT doc_key, doc_version, payload, payload_hash, updated_at FROM runtime.${model.table} d
-         WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3 ${unexpired(model, "d")}
-         ORDER BY doc_key LIMIT $4 + 1)
-      ), sized AS (
-        SELECT *, sum(octet_length(payload)) OVER w AS total, row_number() OVER w AS n, count(*) OVER () AS found FROM visible
-        WINDOW w AS (ORDER BY doc_key)
-      )
-      SELECT s.next_watermark AS watermark, e.epoch, d.*
-      FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
-      LEFT JOIN (SELECT ${COLUMNS}, found FROM sized WHERE n = 1 OR (n <= $4 AND total <= $5)) d ON true
-      WHERE s.topic = $6
-      ORDER BY d."docKey"`,
-    values: [viewer.org, viewer.subject, page.after, page.limit, page.maxBytes, model.topic],
-  });
-  const [first] = rows;
-  if (!first) throw new Error(`The topic ${model.topic} has no row in runtime.sync_topic_sequences.`);
-  const documents = rows.filter((row): row is StoredDocument & typeof row => row.docKey != null);
-  return {
-    watermark: first.watermark,
-    epoch: first.epoch,
-    documents,
-    hasMore: (first.found ?? 0n) > documents.length,
-  };
 }

@@ -75,7 +75,7 @@ export class TopicReader {
     events: ReaderEvents,
   ): Promise<TopicReader> {
     const { epoch, topics } = await options.journal.heads();
-    const bounds = topics.get(model.topic) ?? { head: 0n, floor: 0n };
+    const bounds = topics.get(model.topic) ?? { head: 0n, floor: 0n, partsFloor: 0n };
     return new TopicReader(model, context, options, events, epoch, bounds);
   }
 
@@ -94,7 +94,8 @@ export class TopicReader {
 
   /** The bounds of the last poll. */
   get bounds(): Bounds {
-    return { floor: this.#bounds.floor, head: this.#bounds.head > this.head ? this.#bounds.head : this.head };
+    const { head, floor, partsFloor } = this.#bounds;
+    return { floor, partsFloor, head: head > this.head ? head : this.head };
   }
 
   /** Rows that this server has not read yet, and for how long it has made no progress. */
@@ -157,7 +158,7 @@ export class TopicReader {
     const { metrics, batch } = this.#options;
     const floor = rows[0]!.watermark - 1n;
     // Watermarks are dense: if the next one is missing, retention took it, and live viewers have a gap.
-    if (floor !== this.head) this.#restart({ floor, head: this.bounds.head }, floor);
+    if (floor !== this.head) this.#restart({ floor, partsFloor: floor, head: this.bounds.head }, floor);
     const updates = rows.map((row) => encodeUpdate(this.#model.topic, row, batch.payloadBytes));
     const before = this.head;
     this.#tail.append(updates);

@@ -5,7 +5,7 @@ import { readEvents } from "../../events/authority.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { documentId, type Model } from "../model.ts";
-import { BEFORE_ALL, type CurrentDocument, type DocumentName } from "../read/read_models.ts";
+import { BEFORE_ALL, type CurrentDocument, createReadModel, type DocumentName } from "../read/read_models.ts";
 import { countFailedStreams } from "../write/failed_streams.ts";
 import { foldEvents } from "../write/projection.ts";
 import {
@@ -134,6 +134,7 @@ class Reprojection {
       live = await this.#live(this.#database);
     }
     await this.#shadow.clear(this.#database);
+    await this.#prune();
     return this.#asReport("comparing", live);
   }
 
@@ -227,6 +228,17 @@ class Reprojection {
     differing += BigInt(emitted);
     const progress = await this.#save(tx, { position, comparedTo, documents, differing });
     return { progress, live, emitted, finished: false, compared: changed.map(([id]) => id) };
+  }
+
+  /** Removes indexes that the model does not declare any more. Only the schema's owner may, and nothing else needs it. */
+  async #prune(): Promise<void> {
+    const prune = this.#database.interactive((tx) => tx.query(createReadModel(this.#model, { prune: true })));
+    await prune.catch((error) =>
+      this.#context.log.warn(
+        { err: error.message },
+        "indexes that are not declared any more were not removed",
+      ),
+    );
   }
 
   /** Makes the live projection read its documents, and what it has set aside, again before it commits. */

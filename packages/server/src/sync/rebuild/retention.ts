@@ -75,6 +75,11 @@ export async function trimTopic(database: Database, model: Model, keepMs: number
       values,
     });
     await tx.query({
+      name: "sync_retention_parts",
+      text: "DELETE FROM runtime.sync_stream_parts WHERE topic = $1 AND watermark <= $2",
+      values,
+    });
+    await tx.query({
       name: "sync_retention_floor",
       text: "UPDATE runtime.sync_topic_sequences SET floor = greatest(floor, $2) WHERE topic = $1",
       values,

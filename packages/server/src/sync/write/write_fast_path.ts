@@ -1,5 +1,6 @@
 import type { Statement } from "../../database/database.ts";
 import { documentId, type Model } from "../model.ts";
+import { partsSql } from "./write_parts.ts";
 import { areDifferentDocuments, type DocumentWrite } from "./write_statement.ts";
 
 /** A projection's checkpoint, moved in the same transaction as its writes. */
@@ -36,7 +37,7 @@ export function writeFastPath(
     areDifferentDocuments(writes) ? null : whichAreNewest(writes),
     inline,
   ];
-  const text = SQL.replaceAll("$table", `runtime.${model.table}`);
+  const text = sqlOf(model);
   if (!checkpoint) return { name: `sync_plain_${model.table}`, text: `${text} ${ANSWER}`, values };
   values.push(checkpoint.from, checkpoint.to, checkpoint.generation);
   return { name: `sync_plain_advance_${model.table}`, text: `${text} ${ANSWER_AND_ADVANCE}`, values };
@@ -64,33 +65,39 @@ function payloadArray(writes: readonly DocumentWrite[]): Buffer {
 }
 
 // Everything that writes waits for `plain`, which is there only if no write is special.
-const SQL = `
+function sqlOf(model: Model): string {
+  const table = `runtime.${model.table}`;
+  const where = "WHERE EXISTS (SELECT FROM plain)";
+  const parts = partsSql(model, { payload: "i.payload", count: "cardinality($2)", where });
+  return `
 WITH changes AS MATERIALIZED (
   SELECT i.doc_key, i.doc_version, i.payload, sha256(i.payload) AS payload_hash, i.org_id, i.trace, i.newest,
     (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) + i.ord AS watermark,
-    c.doc_version >= i.doc_version OR c.audience IS NOT NULL AS special
+    c.doc_version >= i.doc_version OR c.audience IS NOT NULL AS special${parts.columns}
   FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[])
     WITH ORDINALITY AS i(doc_key, doc_version, payload, org_id, trace, newest, ord)
-  LEFT JOIN $table c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
+  LEFT JOIN ${table} c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
+  ${parts.join}
 ), plain AS MATERIALIZED (
   SELECT min(watermark) - 1 AS before FROM changes HAVING bool_or(special) IS NOT true
 ), allocated AS (
-  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + cardinality($2)
+  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + cardinality($2), parts_floor = ${parts.floor}
   WHERE topic = $1 AND EXISTS (SELECT FROM plain)
 ), journal AS (
   INSERT INTO runtime.sync_stream_events
-    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, trace)
+    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, trace${parts.names})
   SELECT $1, watermark, doc_key, doc_version, 'upsert', CASE WHEN $8 THEN payload END, payload_hash, octet_length(payload),
-    org_id, trace
-  FROM changes WHERE EXISTS (SELECT FROM plain)
-), documents AS (
-  INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, watermark)
+    org_id, trace${parts.values}
+  FROM changes ${where}
+)${parts.insert}, documents AS (
+  INSERT INTO ${table} AS t (doc_key, doc_version, payload, payload_hash, org_id, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, watermark
   FROM changes WHERE newest IS NOT false AND EXISTS (SELECT FROM plain)
   ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
     payload_hash = excluded.payload_hash, deleted = false, watermark = excluded.watermark, updated_at = excluded.updated_at
   WHERE t.doc_version < excluded.doc_version
 )`;
+}
 const ANSWER = "SELECT before FROM plain";
 /** The cast keeps the planner from moving the call: it runs once, and only if there is a row. */
 const ANSWER_AND_ADVANCE = "SELECT before, runtime.advance_checkpoint($1, $9, $10, $11)::text FROM plain";

@@ -1,5 +1,6 @@
 import type { Statement } from "../../database/database.ts";
 import { documentId, type Model } from "../model.ts";
+import { partsSql } from "./write_parts.ts";
 
 /** A new version of a document, ready to be stored. */
 export interface DocumentWrite {
@@ -61,7 +62,7 @@ export function writeDocuments(model: Model, writes: readonly DocumentWrite[], i
   });
   return {
     name: `sync_write_${model.table}`,
-    text: SQL.replaceAll("$table", `runtime.${model.table}`),
+    text: sqlOf(model),
     values: [
       model.topic,
       payloads,
@@ -114,7 +115,13 @@ function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
 
 // Part 1 of a write is the write; part 0 is the tombstone for viewers who could see the document before and cannot
 // any more. It goes first, so that within one commit nobody is told of a document twice in the wrong order.
-const SQL = `
+function sqlOf(model: Model): string {
+  const table = `runtime.${model.table}`;
+  const payload = "CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END";
+  const parts = partsSql(model, { payload, count: "(SELECT count(*) FROM changes)", where: "" });
+  // A tombstone for those who lose access is for the parts that the document was in.
+  const chosen = parts.columns && ", CASE part WHEN 1 THEN parts ELSE '{}' END AS parts, before_parts";
+  return `
 WITH changes AS MATERIALIZED (
   SELECT ord, part, org_id, doc_key, doc_version, newest, trace,
     row_number() OVER (ORDER BY ord, part)
@@ -126,38 +133,39 @@ WITH changes AS MATERIALIZED (
     CASE WHEN part = 1 THEN audience
          WHEN old_audience IS NOT NULL THEN ARRAY(SELECT s FROM unnest(old_audience) s WHERE s <> ALL (audience))
     END AS audience,
-    CASE WHEN part = 0 AND old_audience IS NULL THEN audience END AS hidden_from
+    CASE WHEN part = 0 AND old_audience IS NULL THEN audience END AS hidden_from${chosen}
   FROM (
     SELECT newer.*, generate_series(CASE
       WHEN visible AND audience IS NOT NULL AND (old_audience IS NULL OR NOT old_audience <@ audience) THEN 0
       ELSE 1 END, 1) AS part
     FROM (
       SELECT i.ord::int, i.doc_key, i.doc_version, i.op, i.newest, i.trace, i.length,
-        CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END AS payload,
+        ${payload} AS payload,
         i.org_id,
         CASE WHEN i.op = 'delete' AND c.doc_key IS NOT NULL THEN c.audience ELSE i.audience::text[] END AS audience,
-        NOT c.deleted AS visible, c.audience AS old_audience
+        NOT c.deleted AS visible, c.audience AS old_audience${parts.columns}
       FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::boolean[], $11::text[])
         WITH ORDINALITY AS i(doc_key, doc_version, op, org_id, audience, start, length, newest, trace, ord)
-      LEFT JOIN $table c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
+      LEFT JOIN ${table} c ON c.org_id = i.org_id AND c.doc_key = i.doc_key
+      ${parts.join}
       WHERE c.doc_version IS NULL OR i.doc_version > c.doc_version
       OFFSET 0 -- each payload is cut out once, however often it is used above
     ) newer
   ) parts
 ), allocated AS (
-  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + (SELECT count(*) FROM changes)
+  UPDATE runtime.sync_topic_sequences SET next_watermark = next_watermark + (SELECT count(*) FROM changes), parts_floor = ${parts.floor}
   WHERE topic = $1
 ), journal AS (
   INSERT INTO runtime.sync_stream_events
-    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, audience, hidden_from, trace)
+    (topic, watermark, doc_key, doc_version, op, payload, payload_hash, payload_bytes, org_id, audience, hidden_from, trace${parts.names})
   SELECT $1, watermark, doc_key, doc_version, op, CASE WHEN $12 THEN payload END, payload_hash, length, org_id, audience,
-    hidden_from, trace
+    hidden_from, trace${parts.values}
   FROM changes
-), viewers AS (
+)${parts.insert}, viewers AS (
   INSERT INTO runtime.sync_stream_viewers (topic, org_id, subject, watermark)
   SELECT $1, org_id, unnest(audience), watermark FROM changes WHERE audience IS NOT NULL
 ), documents AS (
-  INSERT INTO $table AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
+  INSERT INTO ${table} AS t (doc_key, doc_version, payload, payload_hash, org_id, audience, deleted, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, audience, op = 'delete', watermark
   FROM changes WHERE part = 1 AND newest
   ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
@@ -166,3 +174,4 @@ WITH changes AS MATERIALIZED (
   WHERE t.doc_version < excluded.doc_version
 )
 SELECT ord, watermark FROM changes WHERE part = 1`;
+}

@@ -2,13 +2,13 @@ import { KhalaError } from "@khala/contracts";
 import { hasScopeFor, notFound } from "../../../access/access.ts";
 import type { Database } from "../../../database/database.ts";
 import type { Models } from "../../../sync/model.ts";
-import { viewerEpoch } from "../../../sync/read/cursor.ts";
-import { findDocument, listDocuments, type StoredDocument } from "../../../sync/read/read_models.ts";
+import { followedRights, viewerEpoch } from "../../../sync/read/cursor.ts";
+import { listDocuments } from "../../../sync/read/list.ts";
+import { findDocument, type StoredDocument } from "../../../sync/read/read_models.ts";
 import { rightsFingerprint } from "../../auth/claims.ts";
 import type { Handler, Http } from "../http.ts";
+import { readList } from "../list_query.ts";
 
-const DEFAULT_LIMIT = 100;
-const MAX_LIMIT = 1_000;
 const MAX_LIST_BYTES = 8 << 20;
 
 /** `GET /sync/v1/doc/:doc_key` and `GET /sync/v1/list/:collection`. */
@@ -33,16 +33,14 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     const model = models.byTopic(collection);
     if (!model)
       throw new KhalaError("not_found", `There is no collection "${collection}".`, { field: "collection" });
-    const query = request.query as { limit?: string; after?: string };
-    const limit = readLimit(query.limit);
-    const after = readAfter(query.after);
-    const page = await listDocuments(database, model, viewer, {
+    const { query, part, limit, after, nextOf } = readList(model, request.query);
+    const page = await listDocuments(database, model, viewer, query, {
       after,
       limit,
       maxBytes: MAX_LIST_BYTES,
     });
-    const next = page.hasMore ? Buffer.from(page.documents.at(-1)!.docKey).toString("base64url") : null;
-    const epoch = viewerEpoch(page.epoch, rightsFingerprint(viewer));
+    const next = page.next ? nextOf(page.next) : null;
+    const epoch = viewerEpoch(page.epoch, followedRights(rightsFingerprint(viewer), part));
     const body = `{"documents":[${page.documents.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
   };
@@ -54,23 +52,6 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
 function documentJson({ docKey, docVersion, payload, payloadHash, updatedAt }: StoredDocument): string {
   const head = `{"doc_key":${JSON.stringify(docKey)},"doc_version":"${docVersion}","payload":${payload}`;
   return `${head},"payload_hash":"${payloadHash}","updated_at":"${updatedAt.toISOString()}"}`;
-}
-
-function readLimit(text: string | undefined): number {
-  if (text === undefined) return DEFAULT_LIMIT;
-  const limit = Number(text);
-  if (Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw new KhalaError("invalid_request", `limit is a whole number from 1 to ${MAX_LIMIT}.`, {
-    field: "limit",
-  });
-}
-
-function readAfter(text: string | undefined): string {
-  const after = text ? Buffer.from(text, "base64url").toString() : "";
-  if (isKey(after)) return after;
-  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
-    field: "after",
-  });
 }
 
 /** Whether the database can be asked for it: its texts hold no NUL. */
