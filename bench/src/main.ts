@@ -15,7 +15,7 @@ const PLANES: Readonly<Record<string, Plane>> = {
   blackboard: blackboardPlane,
   stock: stockPlane,
 };
-const USAGE = `Usage: npm run bench -- sync|conversations|blackboard|stock [--only a|b|c|d|e|f|g] [--quick]
+const USAGE = `Usage: npm run bench -- sync|conversations|blackboard|stock [--only a|b|c|d|e|f|g|h] [--quick]
 
   --only   measure these parts alone, such as --only a or --only ac, and print them
   --quick  shorter and fewer runs: for a look while developing, not for results. Part f of the blackboard takes four minutes then

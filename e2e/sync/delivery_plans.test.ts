@@ -21,7 +21,7 @@ async function seed({ query }: Database): Promise<void> {
   const total = OTHERS + MINE;
   const every = total / MINE;
   // Filled sooner, planned the same.
-  for (const table of ["sync_stream_events", "sync_stream_viewers"])
+  for (const table of ["sync_stream_events", "sync_stream_viewers", "sync_stream_parts"])
     await query({ text: `ALTER TABLE runtime.${table} SET UNLOGGED` });
   await query({
     text: `INSERT INTO runtime.sync_stream_events
@@ -34,6 +34,11 @@ async function seed({ query }: Database): Promise<void> {
   await query({
     text: `INSERT INTO runtime.sync_stream_viewers (topic, org_id, subject, watermark)
       SELECT topic, org_id, unnest(audience), watermark FROM runtime.sync_stream_events WHERE audience IS NOT NULL`,
+  });
+  // Every row is in one of many parts; mine are in one.
+  await query({
+    text: `INSERT INTO runtime.sync_stream_parts (topic, org_id, part, watermark)
+      SELECT topic, org_id, 'project_id=p' || watermark % ${every}, watermark FROM runtime.sync_stream_events`,
   });
   await query({
     text: `UPDATE runtime.sync_topic_sequences SET next_watermark = ${total} WHERE topic = '${RUNS}'`,
@@ -138,7 +143,9 @@ describe.each([
   {
     when: "after they were analyzed",
     prepare: () =>
-      database.database.query({ text: "ANALYZE runtime.sync_stream_events, runtime.sync_stream_viewers" }),
+      database.database.query({
+        text: "ANALYZE runtime.sync_stream_events, runtime.sync_stream_viewers, runtime.sync_stream_parts",
+      }),
   },
 ])("among many rows of others, $when", ({ prepare }) => {
   beforeAll(async () => {
@@ -158,6 +165,18 @@ describe.each([
     const late = wants.map((want) => ({ ...want, after: BigInt(OTHERS - 1) }));
     const statements = await statementsOf((journal) => journal.readWanted(runSummaries, late, LIMITS));
     await expectCheap(statements, 2);
+  });
+
+  test("the resume of a part, and of one document, finds their rows by index", async () => {
+    const want = { org: "mine", subject: null, after: 0n, bytes: 1 << 20 };
+    const part = { ...want, part: { field: "project_id", value: "p0" } };
+    const one = { ...want, part: { field: "doc_key", value: "run:0002001" } };
+    let pages: readonly { rows: readonly unknown[] }[] = [];
+    const statements = await statementsOf(async (journal) => {
+      ({ pages } = await journal.readWanted(runSummaries, [part, one], LIMITS));
+    });
+    expect(pages.map((page) => page.rows.length)).toEqual([MINE, 1]);
+    await expectCheap(statements, MINE + 1);
   });
 
   test("many viewers that resume at once are still served by index", async () => {

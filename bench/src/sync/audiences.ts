@@ -54,7 +54,10 @@ async function measure(
   const names = Array.from({ length: count }, (_, i) => `subject-${i}`);
   let rows: readonly JournalRow[] = [];
   const journal: Pick<Journal, "heads" | "read"> = {
-    heads: async () => ({ epoch: "epoch", topics: new Map([[topic, { head: 0n, floor: 0n, partsFloor: 0n }]]) }),
+    heads: async () => ({
+      epoch: "epoch",
+      topics: new Map([[topic, { head: 0n, floor: 0n, partsFloor: 0n }]]),
+    }),
     read: async (_, after) => rows.filter(({ watermark }) => watermark > after),
   };
   const feed = await Feed.open(runSummaries, context, {

@@ -6,6 +6,7 @@ import { centrifugoVersion } from "./centrifugo.ts";
 import { fanout } from "./fanout.ts";
 import { latency } from "./latency.ts";
 import { memory } from "./memory.ts";
+import { parts } from "./parts.ts";
 import { resume } from "./resume.ts";
 import { throughGateway } from "./through_gateway.ts";
 import { versions } from "./versions.ts";
@@ -19,6 +20,7 @@ const PARTS: Readonly<Record<string, PartRunner>> = {
   e: memory,
   f: throughGateway,
   g: audiences,
+  h: parts,
 };
 
 /** The sync plane: documents and who is told of them. */

@@ -167,8 +167,10 @@ export class Feed {
   /** Rows of which the parts are unknown may be for any part: those who follow one must list again. */
   #endUnknownParts(updates: readonly EncodedUpdate[], before: bigint): void {
     if (this.#liveInParts.size === 0 || this.model.by.length === 0) return;
+    const unknown = updates.find(({ row }) => !row.parts);
+    if (!unknown) return;
     for (const member of [...this.#liveInParts]) {
-      if (!member.part || !updates.some(({ row }) => isInUnknownParts(row, member.part!))) continue;
+      if (!member.part || !isInUnknownParts(unknown.row, member.part)) continue;
       this.#setLive(member, false);
       member.stale(before, this.bounds);
     }
