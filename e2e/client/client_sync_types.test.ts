@@ -40,6 +40,21 @@ test("documents have the types of the models that make them", () => {
   expectTypeOf(small.sync.list("app.tasks").items).toEqualTypeOf<readonly Item<Task>[]>();
 });
 
+test("lists are ordered and filtered by fields of the document, and a part has its topic's documents", () => {
+  const { sync } = createClient<typeof app>(options);
+  const list = () =>
+    sync.list("app.tasks", { order: "-title", filter: { done: false }, where: { title: "a" } });
+  expectTypeOf(list).returns.toHaveProperty("items").toEqualTypeOf<readonly Item<Task>[]>();
+  expectTypeOf(sync.list("app.tasks?title=a").items).toEqualTypeOf<readonly Item<Task>[]>();
+  // @ts-expect-error the document has no such field.
+  void (() => sync.list("app.tasks", { order: "-name" }));
+  // @ts-expect-error nor this one.
+  void (() => sync.list("app.tasks", { filter: { name: "a" } }));
+  type Declared = Parameters<typeof defineModel<Task, "app.declared">>[0];
+  expectTypeOf<"-title">().toExtend<NonNullable<Declared["orderBy"]>[number]>();
+  expectTypeOf<"name">().not.toExtend<NonNullable<Declared["by"]>[number]>();
+});
+
 test("the board's topics are known without an app, other topics are unknown", () => {
   const khala = createClient(options);
   expectTypeOf(khala.sync.get("blackboard.correlations", "c").data).toEqualTypeOf<

@@ -1,7 +1,7 @@
 import { defineModel, runSummaries } from "@khala/server";
-import { listPage } from "@khala/testing/clients/lists";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { RUNS, startServer, type TestServer } from "@khala/testing/servers/servers";
+import { listPage } from "@khala/test-support/clients/lists";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 const TASKS = "app.tasks";

@@ -1,8 +1,8 @@
 import { defineModel } from "@khala/server";
-import { RawClient, until } from "@khala/testing/clients/clients";
-import { listPage } from "@khala/testing/clients/lists";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
-import { startServer, type TestServer } from "@khala/testing/servers/servers";
+import { RawClient, until } from "@khala/test-support/clients/clients";
+import { listPage } from "@khala/test-support/clients/lists";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trimTopic } from "../../packages/server/src/sync/rebuild/retention.ts";
 

@@ -1,4 +1,4 @@
-import { testContext } from "@khala/testing/kit/context";
+import { testContext } from "@khala/test-support/kit/context";
 import { syncMetrics } from "../../../packages/server/src/sync/metrics.ts";
 import { defineModel } from "../../../packages/server/src/sync/model.ts";
 import { partLabel, type TopicPart } from "../../../packages/server/src/sync/part.ts";

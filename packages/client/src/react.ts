@@ -4,6 +4,7 @@ export {
   type ApprovalsHook,
   type BoardHook,
   type ConversationHook,
+  type DocOptions,
   type Hooks,
   hooksOf,
   KhalaProvider,

@@ -29,6 +29,7 @@ import type { ConnectionStatus } from "../connection/port.ts";
 import type { Conversation } from "../conversation/conversations.ts";
 import { type ConversationView, UNOPENED } from "../conversation/live_conversation.ts";
 import type { AnyAppends, AppendOptions, PendingAppend } from "../sync/appends_port.ts";
+import { type ListOptions as Arrangement, arrangementOf, partOf } from "../sync/lists.ts";
 import type { DocumentOf, Item, ListSnapshot, Snapshot, TopicName, Topics } from "../sync/plane_port.ts";
 
 /** A client of any app. */
@@ -158,21 +159,31 @@ export function useApprovals({ everyMs = 3_000 }: { readonly everyMs?: number } 
 const NO_DOCUMENT: Snapshot<never> = { phase: "loading", stale: false };
 const NO_LIST: ListSnapshot<never> = { items: [], phase: "loading" };
 
+export interface DocOptions {
+  /** Follows only this document, and not its whole topic. */
+  readonly alone?: boolean;
+}
+
 /** One document, live. */
-export function useDoc<Doc = unknown>(topic: string, key: string): Snapshot<Doc> {
+export function useDoc<Doc = unknown>(
+  topic: string,
+  key: string,
+  { alone = false }: DocOptions = {},
+): Snapshot<Doc> {
   const { sync } = useKhala();
+  const name = alone ? partOf(topic, { doc_key: key }) : topic;
   const subscribe = useCallback(
-    (listener: () => void) => sync.subscribe(topic, key, listener),
-    [sync, topic, key],
+    (listener: () => void) => sync.subscribe(name, key, listener),
+    [sync, name, key],
   );
   // Only the app knows the document's type.
-  const read = () => sync.get(topic, key) as Snapshot<Doc>;
+  const read = () => sync.get(name, key) as Snapshot<Doc>;
   return useSyncExternalStore(subscribe, read, () => NO_DOCUMENT);
 }
 
-export interface ListOptions<Doc, Result> {
-  /** Selects documents. */
-  readonly filter?: (item: Item<Doc>) => boolean;
+export interface ListOptions<Doc, Result> extends Omit<Arrangement<Doc>, "filter"> {
+  /** Selects documents: by the values of fields, or by a function. */
+  readonly filter?: Arrangement<Doc>["filter"] | ((item: Item<Doc>) => boolean);
   /** Maps each document. */
   readonly select?: (item: Item<Doc>) => Result;
 }
@@ -182,30 +193,39 @@ export interface SelectedList<Result> extends Omit<ListSnapshot, "items"> {
   readonly items: readonly Result[];
 }
 
-/** The live documents of a topic, sorted by key. Changes outside of `filter` and `select` do not render. */
+/** The live documents of a topic or a part of it, sorted by key or by `order`. Changes outside of `filter` and `select` do not render. */
 export function useList<Doc = unknown, Result = Item<Doc>>(
   topic: string,
   options: ListOptions<Doc, Result> = {},
 ): SelectedList<Result> {
   const { sync } = useKhala();
-  const { filter, select } = options;
-  const subscribe = useCallback((listener: () => void) => sync.subscribe(topic, listener), [sync, topic]);
+  const { where, order, limit, select } = options;
+  const chosen = typeof options.filter === "function" ? options.filter : undefined;
+  const fields = typeof options.filter === "function" ? undefined : options.filter;
+  const name = partOf<Doc>(topic, where);
+  // A function chooses before the limit counts.
+  const asked: Arrangement<Doc> = { order, filter: fields, limit: chosen ? undefined : limit };
+  // The options are often new objects with the same content.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the id stands for all of them.
+  const arranged = useMemo(() => asked, [arrangementOf(asked)]);
+  const most = chosen ? limit : undefined;
+  const subscribe = useCallback((listener: () => void) => sync.subscribe(name, listener), [sync, name]);
   const shown = useRef<SelectedList<Result> | undefined>(undefined);
   const read = useMemo(() => {
     let lastList: ListSnapshot<Doc> | undefined;
     let selected: SelectedList<Result> | undefined;
     return () => {
-      const list = sync.list(topic) as ListSnapshot<Doc>;
+      const list = sync.list(name, arranged as Arrangement) as ListSnapshot<Doc>;
       if (selected && list === lastList) return selected;
       lastList = list;
       selected = reuseItems(
         selected ?? shown.current,
-        selectItems(list, filter, select),
+        selectItems(list, chosen, select, most),
         select ? shallowEqual : Object.is,
       );
       return selected;
     };
-  }, [sync, topic, filter, select]);
+  }, [sync, name, arranged, chosen, select, most]);
   const result = useSyncExternalStore(subscribe, read, () => NO_LIST as SelectedList<Result>);
   // Inline functions are new in every render; their results should not be.
   useEffect(() => {
@@ -216,10 +236,11 @@ export function useList<Doc = unknown, Result = Item<Doc>>(
 
 function selectItems<Doc, Result>(
   { items, ...rest }: ListSnapshot<Doc>,
-  filter: ListOptions<Doc, Result>["filter"],
+  filter: ((item: Item<Doc>) => boolean) | undefined,
   select: ListOptions<Doc, Result>["select"],
+  limit: number | undefined,
 ): SelectedList<Result> {
-  const chosen = filter ? items.filter(filter) : items;
+  const chosen = filter ? items.filter(filter).slice(0, limit) : items;
   // Without `select` the result is the item itself.
   return { ...rest, items: select ? chosen.map(select) : (chosen as readonly Result[]) };
 }
@@ -293,7 +314,11 @@ export interface Hooks<
   useKhala(): KhalaClient<T, Draft, A, Params>;
   useConversation(convId: string): ConversationHook<Params>;
   useAppend<Path extends keyof A & string>(path: Path): AppendHook<A[Path]>;
-  useDoc<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
+  useDoc<Topic extends TopicName<T>>(
+    topic: Topic,
+    key: string,
+    options?: DocOptions,
+  ): Snapshot<DocumentOf<T, Topic>>;
   useList<Topic extends TopicName<T>, Result = Item<DocumentOf<T, Topic>>>(
     topic: Topic,
     options?: ListOptions<DocumentOf<T, Topic>, Result>,

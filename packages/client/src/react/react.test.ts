@@ -141,6 +141,46 @@ describe("useList", () => {
   });
 });
 
+describe("useList of a part", () => {
+  const part = "notes?project=p1" as const;
+
+  test("follows the part alone, keeps its order, and renders nothing for what is left out", async () => {
+    let rendered = 0;
+    function Notes() {
+      const { items } = useList("notes", {
+        where: { project: "p1" },
+        order: "-text",
+        filter: { done: false },
+        limit: 2,
+      });
+      rendered++;
+      return items.map(({ data }) => data.text).join();
+    }
+    await render(createElement(Notes));
+    expect(hand.topics.followed.map(({ topic }) => topic)).toEqual([part]);
+    const note = (text: string, done = false) => ({ text, done, project: "p1" });
+    await change(() => hand.topics.replace(part, { a: note("a"), c: note("c"), x: note("x", true) }));
+    expect(element.innerHTML).toBe("c,a");
+    await change(() => hand.topics.set(part, "b", 1, note("b")));
+    expect(element.innerHTML).toBe("c,b");
+    const before = rendered;
+    await change(() => hand.topics.set(part, "x", 2, note("y", true)));
+    expect(rendered).toBe(before);
+    await change(() => hand.topics.set(part, "a", 2, note("z")));
+    expect(element.innerHTML).toBe("z,c");
+  });
+
+  test("a document alone follows nothing else", async () => {
+    function Note() {
+      return useDoc("notes", "n:1", { alone: true }).data?.text ?? "nothing";
+    }
+    await render(createElement(Note));
+    expect(hand.topics.followed.map(({ topic }) => topic)).toEqual(["notes?doc_key=n%3A1"]);
+    await change(() => hand.topics.replace("notes?doc_key=n%3A1", { "n:1": { text: "one" } }));
+    expect(element.innerHTML).toBe("one");
+  });
+});
+
 describe("useConversation", () => {
   function Chat({ id }: { id: string }) {
     const { messages, run, health, send, stop } = useConversation(id);

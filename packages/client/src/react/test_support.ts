@@ -72,7 +72,7 @@ class HandTopics implements TopicSource {
 
 /** What its topics hold. */
 export interface HandDocuments {
-  readonly notes: { readonly text: string; readonly done?: boolean };
+  readonly notes: { readonly text: string; readonly done?: boolean; readonly project?: string };
 }
 
 /** A client of real parts, on a server that a test plays. */

@@ -3,6 +3,7 @@ import type { DocumentJson, DocumentListJson } from "@khala/contracts/sync/v1";
 import type { Http } from "../http.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
 import { cursorOf } from "./cursor.ts";
+import { topicAndQuery } from "./lists.ts";
 import type { Item } from "./plane_port.ts";
 
 /** A document as the HTTP routes return it. */
@@ -52,13 +53,14 @@ interface Page extends Omit<Wire<DocumentListJson>, "documents" | "next"> {
 
 const PAGE = 1_000;
 
-/** Reads all pages of a topic. */
-export async function listTopic(http: Http, topic: string, signal: AbortSignal): Promise<Listing> {
+/** Reads all pages of a topic, or of a part of it. */
+export async function listTopic(http: Http, name: string, signal: AbortSignal): Promise<Listing> {
+  const { topic, query: part } = topicAndQuery(name);
   const documents = new Map<string, StoredDocument>();
   let first: Cursor | undefined;
   let after: string | undefined;
   do {
-    const query = { limit: PAGE, after };
+    const query = { ...part, limit: PAGE, after };
     const answer = await http.request("GET", `/sync/v1/list/${encodeURIComponent(topic)}`, { query, signal });
     const page = answer.body as Page;
     const cursor = cursorOf(page.cursor);

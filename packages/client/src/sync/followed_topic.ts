@@ -221,10 +221,10 @@ export class FollowedTopic {
   }
 }
 
-/** Whether only another token could help. */
+/** Whether trying again cannot help: it takes another token, or a part that the topic has. */
 function isFinal(error: KhalaError): boolean {
   const { status, retryable } = error.meaning;
-  return !retryable && (status === 403 || status === 404 || status === 401);
+  return !retryable && [400, 401, 403, 404].includes(status);
 }
 
 function asKhalaError(cause: unknown): KhalaError {

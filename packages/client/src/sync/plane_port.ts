@@ -1,4 +1,5 @@
 import type { KhalaError } from "@khala/contracts";
+import type { ListOptions } from "./lists.ts";
 import type { TopicPhase, TopicSource } from "./source.ts";
 
 /** A document for rendering. The same object until it changes. */
@@ -19,7 +20,7 @@ export interface Item<Doc = unknown> {
   readonly updatedAt?: string;
 }
 
-/** The documents of a topic for rendering, sorted by key. The same object until something changes. */
+/** The documents of a topic for rendering, sorted by key unless asked otherwise. The same object until something changes. */
 export interface ListSnapshot<Doc = unknown> {
   readonly items: readonly Item<Doc>[];
   readonly phase: TopicPhase;
@@ -29,9 +30,9 @@ export interface ListSnapshot<Doc = unknown> {
 /** Document types by topic name: `{ "runtime.run_summaries": RunSummary }`. */
 export type Topics = object;
 
-/** The document of a topic; unknown for topics that the app does not declare. */
+/** The document of a topic or of a part of it; unknown for topics that the app does not declare. */
 export type DocumentOf<T extends Topics, Topic extends string> = (T &
-  Readonly<Record<string, unknown>>)[Topic];
+  Readonly<Record<string, unknown>>)[Topic extends `${infer Whole}?${string}` ? Whole : Topic];
 
 /** Topic names, for completion; any other string is accepted too. */
 export type TopicName<T extends Topics> = (keyof T & string) | (string & {});
@@ -39,8 +40,12 @@ export type TopicName<T extends Topics> = (keyof T & string) | (string & {});
 /** Synced documents, read only: changes go through the server's routes. */
 export interface Sync<T extends Topics = object> {
   get<Topic extends TopicName<T>>(topic: Topic, key: string): Snapshot<DocumentOf<T, Topic>>;
-  list<Topic extends TopicName<T>>(topic: Topic): ListSnapshot<DocumentOf<T, Topic>>;
-  /** Follows the topic until the returned function is called. Calls the listener after changes of the topic, or of one document. */
+  /** The documents of a topic, or of the part that is followed. Changes keep the order. */
+  list<Topic extends TopicName<T>>(
+    topic: Topic,
+    options?: ListOptions<DocumentOf<T, Topic>>,
+  ): ListSnapshot<DocumentOf<T, Topic>>;
+  /** Follows the topic, or the part that `partOf` names, until the returned function is called. Calls the listener after changes of the topic, or of one document. */
   subscribe(topic: TopicName<T>, listener: () => void): () => void;
   subscribe(topic: TopicName<T>, key: string, listener: () => void): () => void;
   /**

@@ -6,6 +6,7 @@ import type { Storage } from "../storage/storage.ts";
 import { readDocument } from "./document_requests.ts";
 import { type Entry, isUnfetched } from "./documents.ts";
 import { Fetcher } from "./fetcher.ts";
+import { ArrangedLists, type ListOptions, partOf } from "./lists.ts";
 import { Notifier } from "./notifier.ts";
 import type { Item, ListSnapshot, Snapshot, SyncPlane, Topics } from "./plane_port.ts";
 import type { TopicSink, TopicSource } from "./source.ts";
@@ -65,9 +66,9 @@ class Plane implements SyncPlane {
     return used ? (used.view.get(used.topic, key) as Snapshot<never>) : UNFOLLOWED;
   }
 
-  list(topic: string): ListSnapshot<never> {
-    const used = this.#used.get(topic);
-    return used ? (used.view.list(used.topic) as ListSnapshot<never>) : UNFOLLOWED;
+  list(topic: string, options: ListOptions<never> = {}): ListSnapshot<never> {
+    const used = this.#used.get(partOf(topic, options.where));
+    return used ? (used.view.list(used.topic, options) as ListSnapshot<never>) : UNFOLLOWED;
   }
 
   subscribe(
@@ -287,6 +288,7 @@ class TopicView {
   readonly #listeners = new Set<() => void>();
   readonly #keyListeners = new Map<string, Set<() => void>>();
   #list: ListSnapshot = UNFOLLOWED;
+  readonly #arranged = new ArrangedLists();
 
   /** Adds a listener to the topic, or to one document. */
   listen(key: string | undefined, listener: () => void): () => void {
@@ -322,12 +324,12 @@ class TopicView {
     return snapshot;
   }
 
-  list(topic: Topic): ListSnapshot {
+  list(topic: Topic, options: ListOptions<never>): ListSnapshot {
     const items = topic.documents.items();
     const { phase, error } = topic.state;
     const { items: shown, phase: shownPhase, error: shownError } = this.#list;
     if (shown !== items || shownPhase !== phase || shownError !== error)
       this.#list = { items, phase, ...(error && { error }) };
-    return this.#list;
+    return this.#arranged.get(this.#list, options);
   }
 }

@@ -1,5 +1,5 @@
-import { testContext } from "@khala/testing/kit/context";
-import { type TestDatabase, testDatabase } from "@khala/testing/postgres/test_database";
+import { testContext } from "@khala/test-support/kit/context";
+import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
 import { syncMetrics } from "../metrics.ts";

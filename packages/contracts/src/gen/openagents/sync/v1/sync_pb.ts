@@ -65,7 +65,7 @@ export const CursorSchema: GenMessage<Cursor, {jsonType: CursorJson}> = /*@__PUR
   messageDesc(file_openagents_sync_v1_sync, 0);
 
 /**
- * Client → server: follow topics, each from a cursor, or from now on if it has none.
+ * Client → server: follow topics or parts of them (`topic?field=value`), each from a cursor, or from now on if it has none.
  *
  * @generated from message openagents.sync.v1.Subscribe
  */
@@ -82,7 +82,7 @@ export type Subscribe = Message<"openagents.sync.v1.Subscribe"> & {
 };
 
 /**
- * Client → server: follow topics, each from a cursor, or from now on if it has none.
+ * Client → server: follow topics or parts of them (`topic?field=value`), each from a cursor, or from now on if it has none.
  *
  * @generated from message openagents.sync.v1.Subscribe
  */
