@@ -170,7 +170,7 @@ test("a run that waits for an approval and a frontend tool goes on after both", 
   agent.addMessage({ id: randomUUID(), role: "tool", toolCallId, content: "Bern" });
   const [interrupt] = agent.pendingInterrupts;
   await run({ resume: [{ interruptId: interrupt!.id, status: "resolved", payload: true }] });
-  const end = ["tool: Bern", "assistant: locate: Bern. ", "tool: paid", "assistant: pay: true. "];
+  const end = ["tool: Bern", "tool: paid", "assistant: locate: Bern. ", "assistant: pay: true. "];
   expect(shown(agent).slice(2)).toEqual(end);
 });
 

@@ -66,6 +66,16 @@ const agents = [
   }),
 ];
 
+/** Asks for an approval when it is told to pay. */
+const engine = scripted({
+  resumable: true,
+  *script({ message, resume }) {
+    if (message !== "Pay" || resume) return;
+    yield { tool_call: { tool_call_id: "pay", tool: "pay", input: {} } };
+    yield { tool_approval_requested: { tool_call_id: "pay" } };
+  },
+});
+
 let database: TestDatabase;
 let server: TestServer;
 const tokens = {} as Record<Role, string>;
@@ -75,7 +85,7 @@ beforeAll(async () => {
   database = await testDatabase();
   server = await startServer(database.url, {
     agents,
-    engine: scripted(),
+    engine,
     dev: false,
     settings: { KHALA_AUTH_ISSUER_KEY: ISSUER_KEY, KHALA_BOARD_POLL_MS: "50" },
   });
@@ -145,15 +155,14 @@ const make = {
   },
   async toolCall() {
     const conv_id = `conv-${randomUUID()}`;
-    const body = { conv_id, message: "/approve it" };
-    const { run_id } = JSON.parse(await asOwner("POST", { path: "/chat", body }));
+    await asOwner("POST", { path: "/chat", body: { conv_id, message: "Pay" } });
     await asOwner("PUT", { path: `/chat/${conv_id}/participants/mel`, body: { role: "member" } });
     await asOwner("PUT", { path: `/chat/${conv_id}/participants/vic`, body: { role: "viewer" } });
     await eventually("a call that waits", async () => {
       const { run } = JSON.parse(await asOwner("GET", { path: `/chat/${conv_id}` }));
       return run?.status === "waiting";
     });
-    return `${conv_id}/tools/${run_id}-approve`;
+    return conv_id;
   },
   async file() {
     const conv_id = await make.conversation();
@@ -301,8 +310,8 @@ const ROWS: Record<string, Row> = {
   "GET /approvals": { request: () => ({ path: "/approvals" }), cells: "200 200 200 403 403 200 403 200 200" },
   "POST /chat/:conv_id/tools/:call_id": {
     make: make.toolCall,
-    unknown: "conv-nothing/tools/nothing",
-    request: (id) => ({ path: `/chat/${id}`, body: { approve: true } }),
+    unknown: "conv-nothing",
+    request: (id) => ({ path: `/chat/${id}/tools/pay`, body: { approve: true } }),
     cells: "200 404 404 403 403 200 403 200 403",
   },
   "GET /chat/:conv_id/queue": {
