@@ -33,7 +33,7 @@ export interface McpRoutesOptions {
 }
 
 /** The path of the metadata by which clients learn which tokens are accepted (RFC 9728). */
-export const METADATA_PATH = "/.well-known/oauth-protected-resource";
+const METADATA_PATH = "/.well-known/oauth-protected-resource";
 
 /**
  * `/mcp`, the Model Context Protocol over streamable HTTP: sessions for clients up to 2025-11-25, requests that stand alone
