@@ -44,10 +44,14 @@ export async function mcp(options: McpOptions): Promise<void> {
   const ended = Promise.withResolvers<void>();
   /** The request that opened the session, whose answer names the version that both agreed on. */
   let initializing: JSONRPCMessage | undefined;
+  /** Settles when the session is open: what a client sends before goes to it as well. */
+  let opened: Promise<void> = Promise.resolve();
 
   stdio.onmessage = (message) => {
-    if (isInitializeRequest(message)) initializing = message;
-    void pass(message);
+    if (isInitializeRequest(message)) {
+      initializing = message;
+      opened = pass(message);
+    } else void opened.then(() => pass(message));
   };
   http.onmessage = (message) => {
     const isAnswer =
