@@ -65,7 +65,7 @@ describe("/openapi.json", () => {
       if (!action) continue;
       const operation =
         document.paths[path.replace(/:(\w+)/g, "{$1}").replace("*", "{path}")]?.[method.toLowerCase()];
-      expect(operation, `${method} ${path}`).toBeDefined();
+      expect(operation, `${method} ${path}: describe it in a table of gateway/openapi`).toBeDefined();
       expect(operation!.security, `${method} ${path}`).toHaveLength(1);
       expect(operation!.description).toMatch(/Needs (the (scope|issuer key)|a token)/);
       if (method !== "HEAD")
