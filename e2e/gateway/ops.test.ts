@@ -298,7 +298,16 @@ test("traces of the org cover every plane, and no other org's are listed", async
     );
     const found = all.flatMap((each) => each.spans ?? []);
     const has = (step: RegExp) => found.some(({ name = "" }) => step.test(name));
-    return [...steps, /^POST \/chat$/, /^invoke_agent$/, /^POST \/runtime\/v1\/runs\/:id\/events$/, /^project /, /^push /].every(has) && found;
+    return (
+      [
+        ...steps,
+        /^POST \/chat$/,
+        /^invoke_agent$/,
+        /^POST \/runtime\/v1\/runs\/:id\/events$/,
+        /^project /,
+        /^push /,
+      ].every(has) && found
+    );
   });
   expect(new Set(spans.map(({ attributes }) => attributes?.["khala.org_id"]))).toEqual(new Set(["traced"]));
 

@@ -81,7 +81,7 @@ export function testAgent<Accepts extends object, Published extends object>(
 }
 
 /** Artifacts of the user "ada" of the org "acme". */
-export async function artifactsOf(
+async function artifactsOf(
   drafts: readonly ArtifactDraft[],
   schemas: Schemas,
   clock: Clock,
