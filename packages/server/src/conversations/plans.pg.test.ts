@@ -176,7 +176,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     for (const statement of planned) {
       for (const read of await readsOf(shared.database, statement)) {
         const newest =
-          /^(conversation_newest_run|conversations_of_\w+)$/.test(statement.name ?? "") &&
+          /^(conversation_newest_run|conversations_(?:of|with)_\w+)$/.test(statement.name ?? "") &&
           read.startsWith("conversation_runs_newest: (");
         // All that wait are looked for, and in that index nothing else is.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
