@@ -1,10 +1,13 @@
 import {
+  ApprovalInboxSchema,
   ChatRequestSchema,
   ChatResponseSchema,
   ChooseBranchRequestSchema,
   ChooseBranchResponseSchema,
   ConversationListSchema,
   ConversationStateSchema,
+  DecideToolRequestSchema,
+  DecideToolResponseSchema,
   EditQueuedRequestSchema,
   LogPageSchema,
   ParticipantListSchema,
@@ -39,7 +42,7 @@ export const CONVERSATION_OPERATIONS: Operations = {
     summary: "Lists the conversations that one owns or takes part in, newest first",
     query: {
       ...PAGED,
-      status: text("Statuses of the newest run, separated by commas: running, finished, failed, stopped."),
+      status: text("Statuses of the newest run, separated by commas: running, waiting, finished, failed, stopped."),
       q: text("Words of a message, or their beginnings."),
     },
     responses: { 200: ConversationListSchema },
@@ -75,6 +78,16 @@ export const CONVERSATION_OPERATIONS: Operations = {
     body: ChooseBranchRequestSchema,
     responses: { 200: ChooseBranchResponseSchema },
     errors: ["conversation_busy"],
+  },
+  "POST /chat/:conv_id/tools/:call_id": {
+    summary: "Decides a tool call that the run waits for: approves or denies it, or gives its output",
+    body: DecideToolRequestSchema,
+    responses: { 200: DecideToolResponseSchema },
+    errors: ["already_decided"],
+  },
+  "GET /approvals": {
+    summary: "Lists what waits for a person, in conversations and on the board, oldest first",
+    responses: { 200: ApprovalInboxSchema },
   },
   "POST /chat/:conv_id/events": {
     summary: "Adds events without a run",

@@ -103,7 +103,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 }
 
-const STATUSES: readonly string[] = ["running", "finished", "failed", "stopped"];
+const STATUSES: readonly string[] = ["running", "waiting", "finished", "failed", "stopped"];
 const MAX_WORDS = 200;
 
 /** Reads the statuses of runs that are listed. */
