@@ -72,7 +72,8 @@ export async function parkRun(
         ON CONFLICT (org_id, conv_id, run_id, tool_call_id) DO UPDATE SET state = 'pending', waits_for = excluded.waits_for,
           content_hash = NULL, cursor = NULL, decided_by = NULL, decided_at = NULL
       )
-      UPDATE runtime.conversations SET holder = NULL, lease_until = CASE WHEN $5 THEN now() END, updated_at = now()
+      -- With another fence, so that this server's renewal does not bring the lease back.
+      UPDATE runtime.conversations SET fence = fence + 1, holder = NULL, lease_until = CASE WHEN $5 THEN now() END, updated_at = now()
       WHERE org_id = $1 AND conv_id = $2`,
     values: [org, convId, runId, jsonb(calls), run!.stop !== null],
   });

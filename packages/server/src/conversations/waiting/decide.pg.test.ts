@@ -5,6 +5,7 @@ import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { EngineEvent, EngineFactory, Turn } from "../engines/engine.ts";
+import { openLeases } from "../runs/leases.ts";
 import { endOf, eventsOf, kindsOf, Servers, type TestServer } from "../test_support.ts";
 
 const ada = testViewer({ subject: "ada" });
@@ -257,6 +258,18 @@ test("sweeps and the time of a run leave a waiting run alone, and it takes no pl
   await becomes(server, other, "finished");
   await decide(server, conv, "pay", { approve: true });
   await becomes(server, conv, "finished");
+});
+
+test("a late renewal of the server that let a run wait does not bring its lease back", async () => {
+  const server = await start(new Asking());
+  const { conv, runId } = await waiting(server, "pay");
+  const [{ fence }] = (await servers.database.query<{ fence: bigint }>({
+    text: "SELECT fence FROM runtime.conversation_runs WHERE run_id = $1",
+    values: [runId],
+  })) as [{ fence: bigint }];
+  const leases = openLeases(servers.database, { holder: server.plane.serverId, leaseMs: 1 });
+  expect(await leases.renew([{ org: ada.org, convId: conv, runId, fence }])).toEqual([]);
+  expect(await leases.claimExpired(1, { org: ada.org, convId: conv })).toEqual([]);
 });
 
 test("an engine that cannot continue fails when it asks, and says why to the operator alone", async () => {
