@@ -70,7 +70,13 @@ export const SYNC_OPERATIONS: Operations = {
   },
   "GET /sync/v1/list/:collection": {
     summary: "Lists the documents of a topic, and the cursor at which they are true",
-    query: PAGED,
+    description:
+      "The model of the topic declares the fields. `filter.<field>` selects documents by a value; `<field>` lists one part of the topic.",
+    query: {
+      ...PAGED,
+      order: text("A declared order, such as `title`, or `-title` for the highest first. Default: by key."),
+      doc_key: text("Only this document."),
+    },
     responses: { 200: DocumentListSchema },
   },
 };
