@@ -2,7 +2,7 @@ import type { ClaimJson } from "@khala/contracts/blackboard/v1";
 import type { ConversationStateJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { agent, createKhala, defineApp, type Khala, readConfig } from "@khala/server";
 import { until } from "@khala/test-support/kit/until";
-import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { type TestRedis, testRedis } from "@khala/test-support/redis/redis";
 import { BACKENDS, backendSettings } from "@khala/test-support/servers/backends";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
@@ -51,15 +51,11 @@ const app = defineApp({
   }),
 });
 
-let database: TestDatabase;
 let redis: TestRedis;
 beforeAll(async () => {
-  [database, redis] = await Promise.all([testDatabase(), testRedis()]);
+  redis = await testRedis();
 });
-afterAll(async () => {
-  await database[Symbol.asyncDispose]();
-  await redis[Symbol.asyncDispose]();
-});
+afterAll(() => redis[Symbol.asyncDispose]());
 
 const WORKS = "blackboard:work:*";
 const textsOf = ({ messages = [] }: ConversationStateJson) =>
@@ -69,6 +65,7 @@ describe.each(BACKENDS)("agents on %s", (backend) => {
   test.each(["Postgres", "Redis"])(
     "post to the conversation that their work belongs to, on %s",
     async (log) => {
+      await using database = await testDatabase();
       const khala: Khala = await createKhala(app, {
         config: readConfig({
           DATABASE_URL: database.url,
@@ -91,7 +88,10 @@ describe.each(BACKENDS)("agents on %s", (backend) => {
             });
             tokens.set(sub, ((await minted.json()) as { token: string }).token);
           }
-          const headers = { authorization: `Bearer ${tokens.get(sub)}`, "content-type": "application/json" };
+          const headers = {
+            authorization: `Bearer ${tokens.get(sub)}`,
+            ...(body && { "content-type": "application/json" }),
+          };
           return fetch(`${khala.url}${path}`, {
             method,
             headers,
@@ -101,14 +101,16 @@ describe.each(BACKENDS)("agents on %s", (backend) => {
         const state = async () =>
           (await (await call("GET", `/chat/${convId}`)).json()) as ConversationStateJson;
         await call("POST", "/chat", { conv_id: convId, message: "otters" });
-        const claimed = await until("the last task", async () => {
-          const answer = await call("POST", "/blackboard/v1/agents/reporter/claim", {
-            worker: "w",
-            wait_ms: 500,
+        const claim = () =>
+          until("the last task", async () => {
+            const answer = await call("POST", "/blackboard/v1/agents/reporter/claim", {
+              worker: "w",
+              wait_ms: 500,
+            });
+            const { claims } = (await answer.json()) as { claims: ClaimJson[] };
+            return claims[0];
           });
-          const { claims } = (await answer.json()) as { claims: ClaimJson[] };
-          return claims[0];
-        });
+        const claimed = await claim();
         expect(claimed.task!.artifacts![0]!.conversation).toMatchObject({ conv_id: convId });
         const events = [{ message: { message_id: "by-worker", text: "Reported" } }];
         const path = `/blackboard/v1/claims/${claimed.claim_id}/events`;
@@ -141,9 +143,12 @@ describe.each(BACKENDS)("agents on %s", (backend) => {
         expect(textsOf(await state())).toHaveLength(texts.length);
 
         // A conversation that is created again under this name is another one.
-        await call("DELETE", `/chat/${convId}`);
-        await call("POST", "/chat", { conv_id: convId, message: "seals" });
-        expect(JSON.stringify(textsOf(await state()))).not.toContain("otters");
+        await call("POST", "/chat", { conv_id: convId, message: "seals", policy: "queue" });
+        const late = await claim();
+        expect((await call("DELETE", `/chat/${convId}`)).status).toBe(204);
+        await call("POST", "/chat", { conv_id: convId, message: "whales" });
+        const afterwards = `/blackboard/v1/claims/${late.claim_id}/events`;
+        expect((await call("POST", afterwards, { events })).status).toBe(404);
       } finally {
         await khala.stop();
       }

@@ -536,7 +536,7 @@ const ROWS: Record<string, Row> = {
       path: `/blackboard/v1/claims/${id}/events`,
       body: { events: [{ status: { text: "Looking" } }] },
     }),
-    cells: "404 404 404 403 403 403 403 404 404",
+    cells: "400 400 404 403 403 403 403 400 400",
   },
   "POST /blackboard/v1/claims/:claim_id/settle": {
     make: make.claim,

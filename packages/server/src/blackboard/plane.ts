@@ -109,6 +109,6 @@ export interface BlackboardPlane extends Service {
   /** The claim of an agent that the caller does not work for does not exist for it. */
   heartbeat(caller: Caller, claimId: string): Promise<HeartbeatResponseJson>;
   settle(caller: Caller, claimId: string, settlement: SettleRequestJson): Promise<SettleResponseJson>;
-  /** Posts events to the conversation that the claimed task belongs to, as its agent; not_found when it belongs to none. */
+  /** Posts events to the conversation that the claimed task belongs to, as its agent; invalid_request when it belongs to none. */
   post(caller: Caller, claimId: string, events: readonly EventJson[]): Promise<void>;
 }

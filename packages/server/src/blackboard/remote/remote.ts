@@ -161,7 +161,7 @@ export function openRemote(database: Database, context: Context, options: Remote
       const conversation = conversationOf(task);
       if (conversation && postToConversation) return postToConversation({ org, agent, conversation }, events);
       const message = "The task belongs to no conversation: what it came of was not published by a run.";
-      throw new KhalaError("not_found", message);
+      throw new KhalaError("invalid_request", message);
     },
 
     async settle(caller, claimId, settlement) {
