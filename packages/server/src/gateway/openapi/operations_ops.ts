@@ -1,5 +1,6 @@
 import {
   AboutSchema,
+  AppSchema,
   AuditListSchema,
   DocumentHistorySchema,
   DocumentListSchema,
@@ -7,6 +8,7 @@ import {
   FailedRunListSchema,
   FailedStreamListSchema,
   OrgConversationListSchema,
+  OverviewHistorySchema,
   OverviewSchema,
   ParitySchema,
   QuotaListSchema,
@@ -23,6 +25,14 @@ import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
 export const OPS_OPERATIONS: Operations = {
   "GET /ops/v1/about": { summary: "What runs here", responses: { 200: AboutSchema } },
   "GET /ops/v1/overview": { summary: "How the server is", responses: { 200: OverviewSchema } },
+  "GET /ops/v1/overview/history": {
+    summary: "The load of the last hour",
+    responses: { 200: OverviewHistorySchema },
+  },
+  "GET /ops/v1/app": {
+    summary: "What this server serves, with requests to try",
+    responses: { 200: AppSchema },
+  },
   "GET /ops/v1/topics": {
     summary: "Lists topics with journal, documents and projection",
     responses: { 200: TopicListSchema },
@@ -33,10 +43,10 @@ export const OPS_OPERATIONS: Operations = {
     responses: { 200: FailedStreamListSchema },
   },
   "GET /ops/v1/documents": {
-    summary: "Finds documents by a part of their key",
+    summary: "Finds documents by a part of their key or content",
     query: {
       topic: { ...text("Whose documents."), required: true },
-      search: text("A part of the key."),
+      search: text("A part of the key or of the content."),
       ...PAGED,
     },
     responses: { 200: DocumentListSchema },
