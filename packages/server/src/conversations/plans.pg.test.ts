@@ -113,13 +113,6 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     await participants.remove(conversation, "bob");
     await store.requestStop(conversation, "stopped");
     await leases.renew([held]);
-    const pay = { message_id: "m1", tool_call_id: "t", tool: "pay", waits_for: "approval" };
-    await leases.park(held, [pay]);
-    await leases.wake(held);
-    await findCall(database, c1, "t");
-    await isAsked(database, held, "t");
-    const decided = { state: "approved", contentHash: "h", cursor: "e.0-0", decidedBy: "ada" } as const;
-    await storeDecision(database, held, "t", decided);
     await leases.finish(held, failed("timeout", "late"), { next: false });
     await leases.queuedConversations(50, ["full"]);
     await leases.claimNext(c1);
@@ -139,6 +132,13 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     // The question was there before the run, so it is still there.
     expect(await messages.ofRun(writing)).toHaveLength(2);
     await messages.cutBack(writing, []);
+    const pay = { message_id: "m1", tool_call_id: "t", tool: "pay", waits_for: "approval" };
+    await leases.park(writing, [pay]);
+    await leases.wake(writing);
+    await findCall(database, c1, "t");
+    await isAsked(database, writing, "t");
+    const decided = { state: "approved", contentHash: "h", cursor: "e.0-0", decidedBy: "ada" } as const;
+    await storeDecision(database, writing, "t", decided);
     expect(await messages.has(c1, "m500")).toBe(true);
     await messages.question({ ...c1, runId: "next", messageId: "m500" });
     const branches = openBranches({ database, log: withoutStreams, messages });
