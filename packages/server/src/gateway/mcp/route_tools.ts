@@ -17,9 +17,10 @@ const TOOLS: Readonly<Record<string, string>> = {
   list_artifacts: "GET /blackboard/v1/artifacts",
   get_artifact: "GET /blackboard/v1/artifacts/:id",
   list_agents: "GET /blackboard/v1/agents",
-  // One inbox for chat and board would be another route here.
-  list_approvals: "GET /blackboard/v1/approvals",
+  list_approvals: "GET /approvals",
+  // Those of the kind "board", and those of the kind "chat".
   decide_approval: "POST /blackboard/v1/approvals/:id",
+  decide_tool_call: "POST /chat/:conv_id/tools/:call_id",
   list_dead_letters: "GET /blackboard/v1/dead-letters/:agent",
   get_dead_letter: "GET /blackboard/v1/dead-letters/:agent/:id",
   replay_dead_letter: "POST /blackboard/v1/dead-letters/:agent/:id/replay",

@@ -47,7 +47,7 @@ function sendMessage(options: WaitingOptions): McpTool {
   return {
     name: "send_message",
     description:
-      "Says something in a conversation and waits for the answer. A conversation that is not there is begun. Without the answer in time, read it with get_conversation.",
+      "Says something in a conversation and waits for the answer, or until a tool call waits for a decision. A conversation that is not there is begun. Without the answer in time, read it with get_conversation.",
     input: {
       type: "object",
       properties: {
@@ -72,13 +72,14 @@ function sendMessage(options: WaitingOptions): McpTool {
         const path = `/chat/${encodeURIComponent(sent.conv_id!)}`;
         const ended = await until(options, wait, signal, async () => {
           const state = await ask<ConversationStateJson>(options, caller, { method: "GET", path });
+          if (state.run?.run_id === sent.run_id && state.run?.status === "waiting") return state;
           const waits =
             state.run?.run_id === sent.run_id || state.queued?.some(({ run_id }) => run_id === sent.run_id);
           return waits ? undefined : state;
         });
         if (!ended) return { ...sent, status: "running" };
-        const { last_run } = ended;
-        const run: RunJson = last_run?.run_id === sent.run_id ? last_run! : {};
+        // One that waits for a decision is not the last one yet.
+        const run: RunJson = [ended.run, ended.last_run].find((each) => each?.run_id === sent.run_id) ?? {};
         const { status = "finished", error } = run;
         const messages = ended.messages?.filter(
           ({ run_id, role }) => run_id === sent.run_id && role !== "user",
