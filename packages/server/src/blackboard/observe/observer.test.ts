@@ -169,10 +169,10 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
   expect(text).toMatch(/^khala_board_tasks_total\{agent="reviewer",outcome="retry",partition="3"\} 1/m);
   expect(text).toMatch(/^khala_board_tasks_total\{agent="reviewer",outcome="dead",partition="3"\} 1/m);
   expect(text).toMatch(
-    /^khala_board_task_seconds_bucket\{agent="reviewer",outcome="retry",partition="3",le="50"\} 0/m,
+    /^khala_board_task_seconds_bucket\{agent="reviewer",outcome="retry",partition="3",le="0.05"\} 0/m,
   );
   expect(text).toMatch(
-    /^khala_board_task_seconds_bucket\{agent="reviewer",outcome="retry",partition="3",le="100"\} 1/m,
+    /^khala_board_task_seconds_bucket\{agent="reviewer",outcome="retry",partition="3",le="0.1"\} 1/m,
   );
   expect(text).toMatch(/^khala_board_retries_total\{agent="reviewer",kind="retryable"\} 1/m);
   expect(text).toMatch(/^khala_board_dead_letters_total\{agent="reviewer"\} 1/m);
