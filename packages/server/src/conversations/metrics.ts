@@ -53,7 +53,8 @@ export function conversationMetrics(meter: Meter) {
   const { gapReads, slowCloses, replays, takeovers, trims } = metrics;
   for (const each of [gapReads, slowCloses, replays, takeovers, trims]) each.add(0);
   for (const reason of ["trimmed", "deleted", "foreign_cursor"]) metrics.resyncs.add(0, { reason });
-  for (const outcome of ["finished", "failed", "stopped", "waiting", "lost"]) metrics.runs.add(0, { outcome });
+  for (const outcome of ["finished", "failed", "stopped", "waiting", "lost"])
+    metrics.runs.add(0, { outcome });
   for (const cause of ["request", "age", "unfinished"]) metrics.deletions.add(0, { cause });
   return metrics;
 }

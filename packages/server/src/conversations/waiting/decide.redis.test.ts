@@ -34,8 +34,8 @@ test.each([false, true])(
     ]);
     const kinds = await kindsOf(log, convId, run_id);
     // Words may be joined.
-  const decided = kinds.indexOf("tool_approval_decided");
-  expect([...new Set(kinds.slice(decided))]).toEqual([
+    const decided = kinds.indexOf("tool_approval_decided");
+    expect([...new Set(kinds.slice(decided))]).toEqual([
       "tool_approval_decided",
       "run_resumed",
       "tool_result",

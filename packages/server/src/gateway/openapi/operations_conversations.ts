@@ -42,7 +42,9 @@ export const CONVERSATION_OPERATIONS: Operations = {
     summary: "Lists the conversations that one owns or takes part in, newest first",
     query: {
       ...PAGED,
-      status: text("Statuses of the newest run, separated by commas: running, waiting, finished, failed, stopped."),
+      status: text(
+        "Statuses of the newest run, separated by commas: running, waiting, finished, failed, stopped.",
+      ),
       q: text("Words of a message, or their beginnings."),
     },
     responses: { 200: ConversationListSchema },
