@@ -1,12 +1,11 @@
 import { KhalaError } from "@khala/contracts";
-import { may, notFound, reachesOrg } from "../access/access.ts";
-import type { Caller } from "../access/viewer.ts";
+import { notFound, reachesOrg } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
 import { withTimeout } from "../kit/timeout.ts";
 import { openAnnouncer } from "./announce.ts";
-import { type ConversationId, type ConversationRef, idKey } from "./conversation.ts";
+import type { ConversationRef } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
 import { fileAnswer } from "./files/file_urls.ts";
 import { openFiles } from "./files/files.ts";
@@ -21,10 +20,9 @@ import type { ConversationOptions } from "./options.ts";
 import { openMemberships } from "./people/memberships.ts";
 import { checkParticipant, openParticipants } from "./people/participants.ts";
 import { postEvents } from "./people/post_events.ts";
-import { openPresence, type Place } from "./people/presence.ts";
+import { openPresence } from "./people/presence.ts";
 import type { ConversationPlane } from "./plane.ts";
 import { contentHash } from "./queue/content_hash.ts";
-import { frameOf } from "./queue/frame_queue.ts";
 import { openQueue, readQueuedContent } from "./queue/queue.ts";
 import { chat, checkConvId, checkId, checkMessage } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
@@ -32,12 +30,9 @@ import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
 import { type Conversation, openStore } from "./store.ts";
-import { Attachment, type LoadSnapshot } from "./timeline/attachment.ts";
-import { followReader } from "./timeline/follow.ts";
-import type { ConversationReader } from "./timeline/reader.ts";
-import { type AcquiredReader, openReaders } from "./timeline/readers.ts";
-import { loadSnapshot, PAGE, type Snapshot } from "./timeline/snapshot.ts";
-import type { TimelineFrame } from "./timeline/timeline.ts";
+import { openFollowers, refuseWhen } from "./timeline/followers.ts";
+import { openReaders } from "./timeline/readers.ts";
+import { PAGE } from "./timeline/snapshot.ts";
 import { prepareTurn } from "./turns/prepare_turn.ts";
 import { listApprovals } from "./waiting/awaited_calls.ts";
 import { type Decided, decideCall } from "./waiting/decide.ts";
@@ -69,7 +64,6 @@ export const PEOPLE_WAKEUP = "people";
 const LISTED_APPROVALS = 1_000;
 const REPORT_TIMEOUT_MS = 5_000;
 const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running", "waiting"]);
-const READ_TIMEOUT_MS = 10_000;
 const DEFAULT_FILE_BYTES = 25 << 20;
 
 /** Opens the conversation plane on a log. */
@@ -148,63 +142,14 @@ export async function openConversationPlane(
   const presence = openPresence(context, { serverId, send: (name) => options.wakeups.send(name) });
   const stopping = new AbortController();
   let draining = false;
-  /** Streams that follow a run. */
-  const follows = new Set<Promise<void>>();
-  /** The number of sockets per conversation. */
-  const attachments = new Map<string, number>();
-  let sockets = 0;
-
+  const followers = openFollowers(context, {
+    ...{ store, messages: messageStore, readers, memberships, presence, metrics },
+    told,
+    stopping: stopping.signal,
+  });
   // Most runs also have a reader.
   metrics.active.addCallback((result) => result.observe(Math.max(readers.size, runs.size)));
-  metrics.sockets.addCallback((result) => result.observe(sockets));
   metrics.engines.addCallback((result) => result.observe(engines.size));
-
-  function refuseWhenStopping(refuse = stopping.signal.aborted): void {
-    if (!refuse) return;
-    throw new KhalaError("shutting_down", "The server is shutting down. Try again in a moment.", {
-      retry_after_ms: 1_000,
-    });
-  }
-
-  function countSocket(conversation: ConversationId, by: 1 | -1): void {
-    sockets += by;
-    const key = idKey(conversation);
-    const count = (attachments.get(key) ?? 0) + by;
-    if (count > 0) attachments.set(key, count);
-    else attachments.delete(key);
-  }
-
-  /** A reader that has just read the log: a cached one may have missed a deletion on another server. */
-  async function freshReader(conversation: ConversationRef): Promise<AcquiredReader> {
-    for (;;) {
-      const held = await readers.acquire(conversation);
-      try {
-        await refresh(context, held.reader);
-      } catch (error) {
-        held.release();
-        throw error;
-      }
-      if (!held.reader.ended) return held;
-      held.release();
-    }
-  }
-
-  /** The newest messages, and the cursor at which they are. */
-  async function readSnapshot(
-    conversation: ConversationRef,
-    limits: PageLimits,
-  ): Promise<Snapshot & { cursor: string }> {
-    for (;;) {
-      const { reader, release } = await freshReader(conversation);
-      try {
-        const snapshot = await loadSnapshot(reader, messageStore, conversation, limits);
-        // The reader has ended otherwise, and the next one reads the log that replaces its own.
-        if (snapshot) return { ...snapshot, cursor: reader.cursor };
-      } finally {
-        release();
-      }
-    }
-  }
 
   /** A conversation whose sockets know which branch is active. */
   async function told(conversation: Conversation): Promise<Conversation> {
@@ -221,27 +166,6 @@ export async function openConversationPlane(
 
   function stopEverywhere(runId: string, reason: string): void {
     if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
-  }
-
-  /** Calls `lost` when the caller may not read the conversation any more, because its role has changed. */
-  function watchAccess(conversation: Conversation, caller: Caller, lost: (error: KhalaError) => void) {
-    let viewer = caller;
-    let { role } = conversation;
-    const mayRead = (as: Caller) => may(as, "conversation.read", { ...conversation, role });
-    // Without a role there is nothing that can change.
-    const forget = role
-      ? memberships.watch({ ...conversation, subject: caller.subject, role }, (now) => {
-          role = now;
-          if (!mayRead(viewer)) lost(notFound("conversation", conversation.convId));
-        })
-      : () => {};
-    return {
-      forget,
-      check(as: Caller) {
-        viewer = as;
-        if (!mayRead(as)) throw notFound("conversation", conversation.convId);
-      },
-    };
   }
 
   /** Continues or ends a run that has waited. When this server cannot, another one does. */
@@ -272,7 +196,7 @@ export async function openConversationPlane(
     serverId,
 
     async chat(caller, command) {
-      refuseWhenStopping(draining);
+      refuseWhen(draining);
       const waitMs = leaseMs;
       const { stored } = options;
       const deps = {
@@ -330,7 +254,7 @@ export async function openConversationPlane(
     },
 
     async decideCalls(caller, convId, decisions) {
-      refuseWhenStopping(draining);
+      refuseWhen(draining);
       checkConvId(convId);
       const conversation = await store.check(caller, "tool_call.decide", convId);
       const deps = { database, log, files, waitMs: leaseMs };
@@ -385,7 +309,7 @@ export async function openConversationPlane(
     async state(caller, convId) {
       checkConvId(convId);
       const conversation = await told(await store.check(caller, "conversation.read", convId));
-      const snapshot = await readSnapshot(conversation, PAGE);
+      const snapshot = await followers.snapshot(conversation, PAGE);
       const { messages: newest, before, cursor } = snapshot;
       const { queued = [] } = await queue.list(conversation);
       const people = await participants.list(conversation);
@@ -414,7 +338,7 @@ export async function openConversationPlane(
       const limits = { ...PAGE, messages: limit };
       if (before !== undefined) return messageStore.before(conversation, before, limits);
       if (leaf !== undefined) return branchPage(conversation, leaf, limits);
-      return readSnapshot(conversation, limits);
+      return followers.snapshot(conversation, limits);
     },
 
     async run(caller, convId, runId) {
@@ -434,7 +358,7 @@ export async function openConversationPlane(
     },
 
     async putFile(caller, convId, file) {
-      refuseWhenStopping();
+      refuseWhen(stopping.signal.aborted);
       checkConvId(convId);
       const conversation = await store.ensure(caller, "conversation.write", convId);
       return fileAnswer(await files.put(conversation, { ...file, author: caller.subject }));
@@ -449,7 +373,9 @@ export async function openConversationPlane(
       return { ...found, read: (range) => files.read(found, range) };
     },
 
-    attachedTo: (conversation) => attachments.get(idKey(conversation)) ?? 0,
+    attachedTo: followers.attachedTo,
+    attach: followers.attach,
+    follow: followers.follow,
 
     async remove(caller, convId) {
       checkConvId(convId);
@@ -470,86 +396,6 @@ export async function openConversationPlane(
       metrics.deletions.add(1, { cause: "request" });
     },
 
-    async attach(caller, convId, subscriber, start, shown) {
-      refuseWhenStopping();
-      checkConvId(convId);
-      const conversation = await told(await store.ensure(caller, "conversation.read", convId));
-      const { reader, release } = await freshReader(conversation);
-      const load: LoadSnapshot = (count = PAGE.messages) =>
-        loadSnapshot(reader, messageStore, conversation, { ...PAGE, messages: count });
-      const attachment = new Attachment(conversation, reader, load, subscriber, context, metrics);
-      let attached = true;
-      let place: Place | undefined;
-      countSocket(conversation, 1);
-      const access = watchAccess(conversation, caller, (error) => {
-        attachment.close();
-        detach();
-        subscriber.end(error);
-      });
-      const detach = () => {
-        if (!attached) return;
-        attached = false;
-        place?.leave();
-        access.forget();
-        countSocket(conversation, -1);
-        release();
-      };
-      try {
-        const current = await store.current(conversation);
-        if (!current) throw beingDeleted();
-        await attachment.begin(start, current.run, frameOf(current.queued));
-      } catch (error) {
-        attachment.close();
-        detach();
-        throw error;
-      }
-      // The first frame is hello.
-      if (shown && attached) {
-        const { device = context.newId().slice(-8) } = shown;
-        const offer = (frame: TimelineFrame) => void subscriber.offer(frame);
-        place = presence.join(conversation, { subject: caller.subject, device, offer });
-      }
-      return {
-        check: access.check,
-        drained: () => attachment.drained(),
-        heartbeat: () => attachment.heartbeat(),
-        typing(on) {
-          if (!place) throw notPresent();
-          place.typing(on);
-        },
-        close() {
-          attachment.close();
-          detach();
-        },
-      };
-    },
-
-    async *follow(caller, convId, after, signal) {
-      refuseWhenStopping();
-      checkConvId(convId);
-      const cursor = parseCursor(after, "after");
-      const conversation = await store.check(caller, "conversation.read", convId);
-      const { promise: followed, resolve: leave } = Promise.withResolvers<void>();
-      follows.add(followed);
-      const removed = new AbortController();
-      const access = watchAccess(conversation, caller, (error) => removed.abort(error));
-      try {
-        const { reader, release } = await readers.acquire(conversation);
-        try {
-          const until = AbortSignal.any([signal, stopping.signal, removed.signal]);
-          yield* followReader(context, reader, cursor, until);
-          removed.signal.throwIfAborted();
-          if (!signal.aborted) refuseWhenStopping();
-        } finally {
-          release();
-        }
-      } finally {
-        follows.delete(followed);
-        leave();
-        access.forget();
-      }
-    },
-
     onStopWakeup: (runId) => runs.recheck(runId),
     onTakeoverWakeup: () => takeover.wake(),
     onPeopleWakeup: () => memberships.recheck(),
@@ -567,7 +413,7 @@ export async function openConversationPlane(
       draining = true;
       await takeover.stop();
       const ended = runs.drain().then(async () => {
-        while (follows.size > 0) await Promise.all(follows);
+        await followers.ended();
       });
       await withTimeout(context.clock, timeoutMs, ended, undefined);
       await runs.handOver();
@@ -591,24 +437,4 @@ export async function openConversationPlane(
       await readers.stop();
     },
   };
-}
-
-function notPresent(): KhalaError {
-  const message =
-    "This socket does not take part in the presence. Connect with device=<name>, or presence=1.";
-  return new KhalaError("invalid_request", message);
-}
-
-/** The conversation was deleted between two steps of a request. */
-function beingDeleted(): KhalaError {
-  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
-  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
-}
-
-/** Reads the log; fails when the log does not answer in time. */
-async function refresh(context: Context, reader: ConversationReader): Promise<void> {
-  const refreshed = reader.refresh().then(() => true);
-  if (await withTimeout(context.clock, READ_TIMEOUT_MS, refreshed, false)) return;
-  const message = "The conversation cannot be read right now. Try again in a moment.";
-  throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
 }
