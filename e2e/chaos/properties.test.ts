@@ -4,6 +4,7 @@ import type { OpenedBoard } from "../blackboard/support/board_world.ts";
 import { checkClient } from "../client/support/client_property.ts";
 import { ClientStage } from "../client/support/client_world.ts";
 import { checkConversations, backends as logs } from "../conversations/support/conversation_property.ts";
+import { checkHistories, stores } from "../conversations/support/history_property.ts";
 import { checkSync } from "../sync/support/sync_property.ts";
 
 // The properties of `npm test`, with a random seed and more histories.
@@ -18,6 +19,11 @@ test("client: clients end up with what the server has", async () => {
 test.for(logs)("conversations: each transcript is the log's on %s", async ([name, open]) => {
   await using opened = await open();
   await checkConversations(name, opened, { search: true });
+});
+
+test.for(stores)("histories: every device shows what the tables have on %s", async ([name, open]) => {
+  await using store = await open();
+  await checkHistories(name, store, { search: true });
 });
 
 describe.each(boards)("board on $name", (backend) => {

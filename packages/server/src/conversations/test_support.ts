@@ -49,6 +49,8 @@ export interface TestServerOptions extends Partial<ConversationSettings> {
   readonly context?: Context;
   /** Replaces the log, such as by one that fails. */
   readonly wrapLog?: (log: Log) => Log;
+  /** Replaces what the plane has of the database, such as by one that can be cut off. */
+  readonly wrapDatabase?: (database: Database) => Database;
   readonly runs?: RunEvents;
 }
 
@@ -85,6 +87,7 @@ export class Servers implements AsyncDisposable {
     clock,
     context: given,
     wrapLog = (log) => log,
+    wrapDatabase = (database) => database,
     runs,
     ...settings
   }: TestServerOptions): Promise<TestServer> {
@@ -92,7 +95,7 @@ export class Servers implements AsyncDisposable {
     const told: string[] = [];
     const wakeups = { send: (name: string) => this.#onWakeup(server, name) };
     const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, wakeups });
-    const plane = await openConversationPlane(this.database, wrapLog(log), context, {
+    const plane = await openConversationPlane(wrapDatabase(this.database), wrapLog(log), context, {
       ...SETTINGS,
       ...settings,
       engine,
@@ -104,6 +107,12 @@ export class Servers implements AsyncDisposable {
     const server: TestServer = { plane, log, context, told };
     this.#servers.push(server);
     return server;
+  }
+
+  /** Sends a server no more wakeups, and does not stop it in the end: the caller has, or has cut it off. */
+  async forget(server: TestServer): Promise<void> {
+    this.#servers.splice(this.#servers.indexOf(server), 1);
+    await server.log.stop();
   }
 
   #onWakeup(from: TestServer, name: string): void {
