@@ -112,11 +112,11 @@ test.each([
   ["with the drain", {}],
   ["without a drain", { KHALA_DRAIN_MS: "0" }],
 ])(
-  "three servers are restarted one after the other under 60 answers, %s: none fails, no word is lost",
+  "three servers are restarted one after the other under 200 answers, %s: none fails, no word is lost",
   async (_, settings) => {
     await using on = await stage("postgres", settings);
     let servers = [await on.start(), await on.start(), await on.start()];
-    const convs = Array.from({ length: 60 }, (_, i) => `c${i + 10}`);
+    const convs = Array.from({ length: 200 }, (_, i) => `c${i + 100}`);
     await Promise.all(convs.map((conv, i) => on.chat(servers[i % 3]!, conv)));
     await speaks(on, servers[0]!, convs.at(-1)!);
     for (const server of servers) {
