@@ -6,6 +6,7 @@ import { fanout } from "./fanout.ts";
 import { latency } from "./latency.ts";
 import { memory } from "./memory.ts";
 import { onPostgres } from "./on_postgres.ts";
+import { openLong } from "./open_long.ts";
 import { redisVersion } from "./redis.ts";
 import { resume } from "./resume.ts";
 
@@ -15,6 +16,7 @@ const PARTS: Readonly<Record<string, { readonly run: PartRunner; readonly redis:
   c: { run: resume, redis: true },
   d: { run: onPostgres, redis: false },
   e: { run: memory, redis: true },
+  f: { run: openLong, redis: false },
 };
 
 const COMPARED = [
