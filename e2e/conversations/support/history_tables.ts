@@ -8,17 +8,17 @@ interface Row extends TranscriptMessageJson {
 
 /** The active branch as the table has it, read without the server's code. */
 export async function activeBranch(database: Database, convId: string): Promise<TranscriptMessageJson[]> {
-  const rows = await database.query<Row>({
-    text: `SELECT message_id, coalesce(parent_id, '') AS parent_id, role, coalesce(author, '') AS author,
-        coalesce(run_id, '') AS run_id, parts, status,
-        to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at
-      FROM runtime.messages WHERE conv_id = $1 ORDER BY inserted_at, message_id`,
+  // One statement: a run may be under way.
+  const found = await database.query<Row & { readonly leaf: string | null }>({
+    text: `SELECT c.leaf_id AS leaf, m.message_id, coalesce(m.parent_id, '') AS parent_id, m.role,
+        coalesce(m.author, '') AS author, coalesce(m.run_id, '') AS run_id, m.parts, m.status,
+        to_char(m.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at
+      FROM runtime.conversations c JOIN runtime.messages m ON m.org_id = c.org_id AND m.conv_id = c.conv_id
+      WHERE c.conv_id = $1 ORDER BY m.inserted_at, m.message_id`,
     values: [convId],
   });
-  const [{ leaf }] = (await database.query<{ leaf: string | null }>({
-    text: "SELECT leaf_id AS leaf FROM runtime.conversations WHERE conv_id = $1",
-    values: [convId],
-  })) as [{ leaf: string | null }];
+  const leaf = found[0]?.leaf;
+  const rows = found.map(({ leaf: _, ...row }) => row);
   const branch: TranscriptMessageJson[] = [];
   const after = (id: string) =>
     rows.filter(({ parent_id }) => parent_id === id).map(({ message_id }) => message_id);
