@@ -14,7 +14,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/ops/v1/ops.proto.
  */
 export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
-  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIrIBCgNBcHASDAoEZGVtbxgBIAEoCBIrCgZtb2RlbHMYAiADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBNb2RlbBIrCgZhZ2VudHMYAyADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBBZ2VudBIOCgZlbmdpbmUYBCABKAgSMwoIZXhhbXBsZXMYBSADKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5FeGFtcGxlUmVxdWVzdCIqCghBcHBNb2RlbBINCgV0b3BpYxgBIAEoCRIPCgdzdHJlYW1zGAIgAygJIioKCEFwcEFnZW50EgwKBG5hbWUYASABKAkSEAoIY29uc3VtZXMYAiADKAkicQoORXhhbXBsZVJlcXVlc3QSDQoFcGxhbmUYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRwYXRoGAMgASgJEiUKBGJvZHkYBCABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Eg0KBXNjb3BlGAUgASgJIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJdCg9PdmVydmlld0hpc3RvcnkSKgoHc2FtcGxlcxgBIAMoCzIZLm9wZW5hZ2VudHMub3BzLnYxLlNhbXBsZRIeCgppbnRlcnZhbF9zGAIgASgBUgppbnRlcnZhbF9zItwCCgZTYW1wbGUSCgoCYXQYASABKAkSJgoObWVzc2FnZXNfcGVyX3MYAiABKAFSDm1lc3NhZ2VzX3Blcl9zEiAKC2J5dGVzX3Blcl9zGAMgASgBUgtieXRlc19wZXJfcxIiCgxlcnJvcnNfcGVyX3MYBCABKAFSDGVycm9yc19wZXJfcxIkCg11cGRhdGVzX3Blcl9zGAUgASgBUg11cGRhdGVzX3Blcl9zEiIKDGV2ZW50c19wZXJfcxgGIAEoAVIMZXZlbnRzX3Blcl9zEiAKC3Rhc2tzX3Blcl9zGAcgASgBUgt0YXNrc19wZXJfcxIgCgtjcHVfcGVyY2VudBgIIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYCSABKAFSEWV2ZW50X2xvb3BfcDk5X21zEhwKCXJzc19ieXRlcxgKIAEoAVIJcnNzX2J5dGVzIn4KDlByb2Nlc3NGaWd1cmVzEhwKCXJzc19ieXRlcxgBIAEoAVIJcnNzX2J5dGVzEiAKC2NwdV9wZXJjZW50GAIgASgBUgtjcHVfcGVyY2VudBIsChFldmVudF9sb29wX3A5OV9tcxgDIAEoAVIRZXZlbnRfbG9vcF9wOTlfbXMipwEKC1N5bmNGaWd1cmVzEg0KBXN0YXRlGAEgASgJEhQKB21lc3NhZ2UYAiABKAlIAIgBARIkCg11cGRhdGVzX3Blcl9zGAMgASgBUg11cGRhdGVzX3Blcl9zEg4KBnRvcGljcxgEIAEoDRILCgNsYWcYBSABKAESEwoLc3Vic2NyaWJlcnMYBiABKA0SDwoHcmVzeW5jcxgHIAEoAUIKCghfbWVzc2FnZSLOAQoTQ29udmVyc2F0aW9uRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEg8KB3JlYWRlcnMYBCABKA0SDwoHc29ja2V0cxgFIAEoDRIPCgdydW5uaW5nGAYgASgNEiIKDGV2ZW50c19wZXJfcxgHIAEoAVIMZXZlbnRzX3Blcl9zEg8KB3Jlc3luY3MYCCABKAESDgoGZmFpbGVkGAkgASgBQgoKCF9tZXNzYWdlIo4CChFCbGFja2JvYXJkRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEiAKC3Rhc2tzX3Blcl9zGAQgASgBUgt0YXNrc19wZXJfcxIoCg9wdWJsaXNoZWRfcGVyX3MYBSABKAFSD3B1Ymxpc2hlZF9wZXJfcxILCgNsYWcYBiABKAESDwoHd2FpdGluZxgHIAEoARIPCgdydW5uaW5nGAggASgBEg8KB3JldHJpZWQYCSABKAESDAoEZGVhZBgKIAEoARIOCgZhZ2VudHMYCyABKA0SDgoGcGF1c2VkGAwgASgNQgoKCF9tZXNzYWdlIsIBCg5HYXRld2F5RmlndXJlcxIPCgdzb2NrZXRzGAEgASgNEiYKDm1lc3NhZ2VzX3Blcl9zGAIgASgBUg5tZXNzYWdlc19wZXJfcxIgCgtieXRlc19wZXJfcxgDIAEoAVILYnl0ZXNfcGVyX3MSIAoLc2xvd19jbG9zZXMYBCABKAFSC3Nsb3dfY2xvc2VzEiIKDGVycm9yc19wZXJfcxgFIAEoAVIMZXJyb3JzX3Blcl9zEg8KB3JlZnVzZWQYBiABKAEiOgoJRXJyb3JMaXN0Ei0KBmVycm9ycxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkVycm9yQ291bnQiQwoKRXJyb3JDb3VudBIMCgRjb2RlGAEgASgJEg0KBWNvdW50GAIgASgBEhgKB2xhc3RfYXQYAyABKAlSB2xhc3RfYXQiOwoLU2V0dGluZ0xpc3QSLAoIc2V0dGluZ3MYASADKAsyGi5vcGVuYWdlbnRzLm9wcy52MS5TZXR0aW5nIlYKB1NldHRpbmcSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg4KBnNlY3JldBgEIAEoCBINCgVhYm91dBgFIAEoCSJsChNPcmdDb252ZXJzYXRpb25MaXN0EjkKDWNvbnZlcnNhdGlvbnMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5PcmdDb252ZXJzYXRpb24SEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0Io0BCg9PcmdDb252ZXJzYXRpb24SGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSHgoKcnVuX3N0YXR1cxgEIAEoCVIKcnVuX3N0YXR1cxIPCgdzb2NrZXRzGAUgASgNIlcKDUZhaWxlZFJ1bkxpc3QSKgoEcnVucxgBIAMoCzIcLm9wZW5hZ2VudHMub3BzLnYxLkZhaWxlZFJ1bhIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQitwEKCUZhaWxlZFJ1bhIaCghlcnJvcl9pZBgBIAEoCVIIZXJyb3JfaWQSFgoGcnVuX2lkGAIgASgJUgZydW5faWQSGAoHY29udl9pZBgDIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAQgASgJEhwKCWZhaWxlZF9hdBgFIAEoCVIJZmFpbGVkX2F0EgwKBGNvZGUYBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIOCgZkZXRhaWwYCCABKAkiPAoJVHJhY2VMaXN0Ei8KBnRyYWNlcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlRyYWNlU3VtbWFyeSKZAQoMVHJhY2VTdW1tYXJ5EhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBIMCgRuYW1lGAIgASgJEh4KCnN0YXJ0ZWRfYXQYAyABKAlSCnN0YXJ0ZWRfYXQSIAoLZHVyYXRpb25fbXMYBCABKAFSC2R1cmF0aW9uX21zEg0KBXNwYW5zGAUgASgNEg4KBnN0YXR1cxgGIAEoCSJZCgVUcmFjZRIaCgh0cmFjZV9pZBgBIAEoCVIIdHJhY2VfaWQSJgoFc3BhbnMYAiADKAsyFy5vcGVuYWdlbnRzLm9wcy52MS5TcGFuEgwKBG5hbWUYAyABKAkigAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAkiOAoJUXVvdGFMaXN0EisKBnF1b3RhcxgBIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLlF1b3RhVXNlIogBCghRdW90YVVzZRIWCgZvcmdfaWQYASABKAlSBm9yZ19pZBIMCgRuYW1lGAIgASgJEg0KBWFib3V0GAMgASgJEg0KBWxpbWl0GAQgASgBEhsKBmluX3VzZRgFIAEoAUgAUgZpbl91c2WIAQESEAoIcmVqZWN0ZWQYBiABKAFCCQoHX2luX3VzZWIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqIBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBIrCgdlbmdpbmVzGAQgASgLMhoub3BlbmFnZW50cy5vcHMudjEuRW5naW5lcxIOCgZzY29wZXMYBSADKAkSIQoJdHJhY2VfdXJsGAYgASgJSABSCXRyYWNlX3VybIgBAUIMCgpfdHJhY2VfdXJsIrIBCgNBcHASDAoEZGVtbxgBIAEoCBIrCgZtb2RlbHMYAiADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBNb2RlbBIrCgZhZ2VudHMYAyADKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5BcHBBZ2VudBIOCgZlbmdpbmUYBCABKAgSMwoIZXhhbXBsZXMYBSADKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5FeGFtcGxlUmVxdWVzdCIqCghBcHBNb2RlbBINCgV0b3BpYxgBIAEoCRIPCgdzdHJlYW1zGAIgAygJIioKCEFwcEFnZW50EgwKBG5hbWUYASABKAkSEAoIY29uc3VtZXMYAiADKAkicQoORXhhbXBsZVJlcXVlc3QSDQoFcGxhbmUYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRwYXRoGAMgASgJEiUKBGJvZHkYBCABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0Eg0KBXNjb3BlGAUgASgJIkIKB0VuZ2luZXMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJdCg9PdmVydmlld0hpc3RvcnkSKgoHc2FtcGxlcxgBIAMoCzIZLm9wZW5hZ2VudHMub3BzLnYxLlNhbXBsZRIeCgppbnRlcnZhbF9zGAIgASgBUgppbnRlcnZhbF9zItwCCgZTYW1wbGUSCgoCYXQYASABKAkSJgoObWVzc2FnZXNfcGVyX3MYAiABKAFSDm1lc3NhZ2VzX3Blcl9zEiAKC2J5dGVzX3Blcl9zGAMgASgBUgtieXRlc19wZXJfcxIiCgxlcnJvcnNfcGVyX3MYBCABKAFSDGVycm9yc19wZXJfcxIkCg11cGRhdGVzX3Blcl9zGAUgASgBUg11cGRhdGVzX3Blcl9zEiIKDGV2ZW50c19wZXJfcxgGIAEoAVIMZXZlbnRzX3Blcl9zEiAKC3Rhc2tzX3Blcl9zGAcgASgBUgt0YXNrc19wZXJfcxIgCgtjcHVfcGVyY2VudBgIIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYCSABKAFSEWV2ZW50X2xvb3BfcDk5X21zEhwKCXJzc19ieXRlcxgKIAEoAVIJcnNzX2J5dGVzIn4KDlByb2Nlc3NGaWd1cmVzEhwKCXJzc19ieXRlcxgBIAEoAVIJcnNzX2J5dGVzEiAKC2NwdV9wZXJjZW50GAIgASgBUgtjcHVfcGVyY2VudBIsChFldmVudF9sb29wX3A5OV9tcxgDIAEoAVIRZXZlbnRfbG9vcF9wOTlfbXMipwEKC1N5bmNGaWd1cmVzEg0KBXN0YXRlGAEgASgJEhQKB21lc3NhZ2UYAiABKAlIAIgBARIkCg11cGRhdGVzX3Blcl9zGAMgASgBUg11cGRhdGVzX3Blcl9zEg4KBnRvcGljcxgEIAEoDRILCgNsYWcYBSABKAESEwoLc3Vic2NyaWJlcnMYBiABKA0SDwoHcmVzeW5jcxgHIAEoAUIKCghfbWVzc2FnZSLOAQoTQ29udmVyc2F0aW9uRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEg8KB3JlYWRlcnMYBCABKA0SDwoHc29ja2V0cxgFIAEoDRIPCgdydW5uaW5nGAYgASgNEiIKDGV2ZW50c19wZXJfcxgHIAEoAVIMZXZlbnRzX3Blcl9zEg8KB3Jlc3luY3MYCCABKAESDgoGZmFpbGVkGAkgASgBQgoKCF9tZXNzYWdlIo4CChFCbGFja2JvYXJkRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDgoGZW5naW5lGAMgASgJEiAKC3Rhc2tzX3Blcl9zGAQgASgBUgt0YXNrc19wZXJfcxIoCg9wdWJsaXNoZWRfcGVyX3MYBSABKAFSD3B1Ymxpc2hlZF9wZXJfcxILCgNsYWcYBiABKAESDwoHd2FpdGluZxgHIAEoARIPCgdydW5uaW5nGAggASgBEg8KB3JldHJpZWQYCSABKAESDAoEZGVhZBgKIAEoARIOCgZhZ2VudHMYCyABKA0SDgoGcGF1c2VkGAwgASgNQgoKCF9tZXNzYWdlIsIBCg5HYXRld2F5RmlndXJlcxIPCgdzb2NrZXRzGAEgASgNEiYKDm1lc3NhZ2VzX3Blcl9zGAIgASgBUg5tZXNzYWdlc19wZXJfcxIgCgtieXRlc19wZXJfcxgDIAEoAVILYnl0ZXNfcGVyX3MSIAoLc2xvd19jbG9zZXMYBCABKAFSC3Nsb3dfY2xvc2VzEiIKDGVycm9yc19wZXJfcxgFIAEoAVIMZXJyb3JzX3Blcl9zEg8KB3JlZnVzZWQYBiABKAEiOgoJRXJyb3JMaXN0Ei0KBmVycm9ycxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkVycm9yQ291bnQiQwoKRXJyb3JDb3VudBIMCgRjb2RlGAEgASgJEg0KBWNvdW50GAIgASgBEhgKB2xhc3RfYXQYAyABKAlSB2xhc3RfYXQiOwoLU2V0dGluZ0xpc3QSLAoIc2V0dGluZ3MYASADKAsyGi5vcGVuYWdlbnRzLm9wcy52MS5TZXR0aW5nIlYKB1NldHRpbmcSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg4KBnNlY3JldBgEIAEoCBINCgVhYm91dBgFIAEoCSJsChNPcmdDb252ZXJzYXRpb25MaXN0EjkKDWNvbnZlcnNhdGlvbnMYASADKAsyIi5vcGVuYWdlbnRzLm9wcy52MS5PcmdDb252ZXJzYXRpb24SEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0Io0BCg9PcmdDb252ZXJzYXRpb24SGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAIgASgJEh4KCnVwZGF0ZWRfYXQYAyABKAlSCnVwZGF0ZWRfYXQSHgoKcnVuX3N0YXR1cxgEIAEoCVIKcnVuX3N0YXR1cxIPCgdzb2NrZXRzGAUgASgNIlcKDUZhaWxlZFJ1bkxpc3QSKgoEcnVucxgBIAMoCzIcLm9wZW5hZ2VudHMub3BzLnYxLkZhaWxlZFJ1bhIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQitwEKCUZhaWxlZFJ1bhIaCghlcnJvcl9pZBgBIAEoCVIIZXJyb3JfaWQSFgoGcnVuX2lkGAIgASgJUgZydW5faWQSGAoHY29udl9pZBgDIAEoCVIHY29udl9pZBIPCgdzdWJqZWN0GAQgASgJEhwKCWZhaWxlZF9hdBgFIAEoCVIJZmFpbGVkX2F0EgwKBGNvZGUYBiABKAkSDwoHbWVzc2FnZRgHIAEoCRIOCgZkZXRhaWwYCCABKAkiPAoJVHJhY2VMaXN0Ei8KBnRyYWNlcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlRyYWNlU3VtbWFyeSKZAQoMVHJhY2VTdW1tYXJ5EhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBIMCgRuYW1lGAIgASgJEh4KCnN0YXJ0ZWRfYXQYAyABKAlSCnN0YXJ0ZWRfYXQSIAoLZHVyYXRpb25fbXMYBCABKAFSC2R1cmF0aW9uX21zEg0KBXNwYW5zGAUgASgNEg4KBnN0YXR1cxgGIAEoCSJZCgVUcmFjZRIaCgh0cmFjZV9pZBgBIAEoCVIIdHJhY2VfaWQSJgoFc3BhbnMYAiADKAsyFy5vcGVuYWdlbnRzLm9wcy52MS5TcGFuEgwKBG5hbWUYAyABKAkigAIKBFNwYW4SGAoHc3Bhbl9pZBgBIAEoCVIHc3Bhbl9pZBIhCglwYXJlbnRfaWQYAiABKAlIAFIJcGFyZW50X2lkiAEBEgwKBG5hbWUYAyABKAkSHgoKc3RhcnRlZF9hdBgEIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgFIAEoAVILZHVyYXRpb25fbXMSKwoKYXR0cmlidXRlcxgGIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDgoGc3RhdHVzGAcgASgJEhQKB21lc3NhZ2UYCCABKAlIAYgBAUIMCgpfcGFyZW50X2lkQgoKCF9tZXNzYWdlIloKDFNldEFzaWRlTGlzdBIuCgVpdGVtcxgBIAMoCzIfLm9wZW5hZ2VudHMub3BzLnYxLlNldEFzaWRlSXRlbRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQiwAEKDFNldEFzaWRlSXRlbRIKCgJpZBgBIAEoCRIWCgZvcmdfaWQYAiABKAlSBm9yZ19pZBIMCgRsb29wGAMgASgJEgwKBGtpbmQYBCABKAkSDAoEaXRlbRgFIAEoCRINCgVhZ2VudBgGIAEoCRImCg5jb3JyZWxhdGlvbl9pZBgHIAEoCVIOY29ycmVsYXRpb25faWQSDQoFZXJyb3IYCCABKAkSHAoJZmFpbGVkX2F0GAkgASgJUglmYWlsZWRfYXQiVwoJQXVkaXRMaXN0Ei4KB2VudHJpZXMYASADKAsyHS5vcGVuYWdlbnRzLm9wcy52MS5BdWRpdEVudHJ5EhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCKRAQoKQXVkaXRFbnRyeRIKCgJpZBgBIAEoCRIKCgJhdBgCIAEoCRIWCgZvcmdfaWQYAyABKAlSBm9yZ19pZBIPCgdzdWJqZWN0GAQgASgJEg4KBmFjdGlvbhgFIAEoCRIQCghyZXNvdXJjZRgGIAEoCRIPCgdhZGRyZXNzGAcgASgJEg8KB291dGNvbWUYCCABKAkiOAoJUXVvdGFMaXN0EisKBnF1b3RhcxgBIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLlF1b3RhVXNlIogBCghRdW90YVVzZRIWCgZvcmdfaWQYASABKAlSBm9yZ19pZBIMCgRuYW1lGAIgASgJEg0KBWFib3V0GAMgASgJEg0KBWxpbWl0GAQgASgBEhsKBmluX3VzZRgFIAEoAUgAUgZpbl91c2WIAQESEAoIcmVqZWN0ZWQYBiABKAFCCQoHX2luX3VzZSKOAQoMRXJhc2VSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSGwoGb3JnX2lkGAIgASgJSABSBm9yZ19pZIgBARIdCgdkcnlfcnVuGAMgASgISAFSB2RyeV9ydW6IAQESEQoEbmV4dBgEIAEoCUgCiAEBQgkKB19vcmdfaWRCCgoIX2RyeV9ydW5CBwoFX25leHQikQEKDUVyYXNlUmVzcG9uc2USKQoGZXJhc2VkGAEgAygLMhkub3BlbmFnZW50cy5vcHMudjEuRXJhc2VkEhgKB2RyeV9ydW4YAiABKAhSB2RyeV9ydW4SEQoEbmV4dBgDIAEoCUgAiAEBEhEKCXJlcHJvamVjdBgEIAMoCRIMCgRidXN5GAUgASgNQgcKBV9uZXh0IiUKBkVyYXNlZBIMCgR3aGF0GAEgASgJEg0KBWNvdW50GAIgASgNYgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
  * GET /ops/v1/about, open to all: what runs here.
@@ -2532,4 +2532,205 @@ export type QuotaUseJson = {
  */
 export const QuotaUseSchema: GenMessage<QuotaUse, {jsonType: QuotaUseJson}> = /*@__PURE__*/
   messageDesc(file_openagents_ops_v1_ops, 33);
+
+/**
+ * POST /ops/v1/erase: a step of erasing a subject. Repeat it with the answer's `next` until there is none.
+ *
+ * @generated from message openagents.ops.v1.EraseRequest
+ */
+export type EraseRequest = Message<"openagents.ops.v1.EraseRequest"> & {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * Another org than the token's own needs the scope platform.
+   *
+   * @generated from field: optional string org_id = 2 [json_name = "org_id"];
+   */
+  orgId?: string | undefined;
+
+  /**
+   * Counts and changes nothing, unless it is false.
+   *
+   * @generated from field: optional bool dry_run = 3 [json_name = "dry_run"];
+   */
+  dryRun?: boolean | undefined;
+
+  /**
+   * The answer's, of the step before.
+   *
+   * @generated from field: optional string next = 4;
+   */
+  next?: string | undefined;
+};
+
+/**
+ * POST /ops/v1/erase: a step of erasing a subject. Repeat it with the answer's `next` until there is none.
+ *
+ * @generated from message openagents.ops.v1.EraseRequest
+ */
+export type EraseRequestJson = {
+  /**
+   * @generated from field: string subject = 1;
+   */
+  subject?: string;
+
+  /**
+   * Another org than the token's own needs the scope platform.
+   *
+   * @generated from field: optional string org_id = 2 [json_name = "org_id"];
+   */
+  org_id?: string;
+
+  /**
+   * Counts and changes nothing, unless it is false.
+   *
+   * @generated from field: optional bool dry_run = 3 [json_name = "dry_run"];
+   */
+  dry_run?: boolean;
+
+  /**
+   * The answer's, of the step before.
+   *
+   * @generated from field: optional string next = 4;
+   */
+  next?: string;
+};
+
+/**
+ * Describes the message openagents.ops.v1.EraseRequest.
+ * Use `create(EraseRequestSchema)` to create a new message.
+ */
+export const EraseRequestSchema: GenMessage<EraseRequest, {jsonType: EraseRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 34);
+
+/**
+ * What a step erased, or in a dry run would.
+ *
+ * @generated from message openagents.ops.v1.EraseResponse
+ */
+export type EraseResponse = Message<"openagents.ops.v1.EraseResponse"> & {
+  /**
+   * @generated from field: repeated openagents.ops.v1.Erased erased = 1;
+   */
+  erased: Erased[];
+
+  /**
+   * @generated from field: bool dry_run = 2 [json_name = "dry_run"];
+   */
+  dryRun: boolean;
+
+  /**
+   * Absent when all is done.
+   *
+   * @generated from field: optional string next = 3;
+   */
+  next?: string | undefined;
+
+  /**
+   * Topics with documents that the subject had a part in, and others too: rebuild them with `khala reproject`.
+   *
+   * @generated from field: repeated string reproject = 4;
+   */
+  reproject: string[];
+
+  /**
+   * Conversations of others with a run under way, in which the subject wrote: erase again once it has ended.
+   *
+   * @generated from field: uint32 busy = 5;
+   */
+  busy: number;
+};
+
+/**
+ * What a step erased, or in a dry run would.
+ *
+ * @generated from message openagents.ops.v1.EraseResponse
+ */
+export type EraseResponseJson = {
+  /**
+   * @generated from field: repeated openagents.ops.v1.Erased erased = 1;
+   */
+  erased?: ErasedJson[];
+
+  /**
+   * @generated from field: bool dry_run = 2 [json_name = "dry_run"];
+   */
+  dry_run?: boolean;
+
+  /**
+   * Absent when all is done.
+   *
+   * @generated from field: optional string next = 3;
+   */
+  next?: string;
+
+  /**
+   * Topics with documents that the subject had a part in, and others too: rebuild them with `khala reproject`.
+   *
+   * @generated from field: repeated string reproject = 4;
+   */
+  reproject?: string[];
+
+  /**
+   * Conversations of others with a run under way, in which the subject wrote: erase again once it has ended.
+   *
+   * @generated from field: uint32 busy = 5;
+   */
+  busy?: number;
+};
+
+/**
+ * Describes the message openagents.ops.v1.EraseResponse.
+ * Use `create(EraseResponseSchema)` to create a new message.
+ */
+export const EraseResponseSchema: GenMessage<EraseResponse, {jsonType: EraseResponseJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 35);
+
+/**
+ * How much of one kind was erased.
+ *
+ * @generated from message openagents.ops.v1.Erased
+ */
+export type Erased = Message<"openagents.ops.v1.Erased"> & {
+  /**
+   * "conversations", "messages", "files", "logs", "participations", "durable_streams", "artifacts", "dead_letters", "events" or "documents".
+   *
+   * @generated from field: string what = 1;
+   */
+  what: string;
+
+  /**
+   * @generated from field: uint32 count = 2;
+   */
+  count: number;
+};
+
+/**
+ * How much of one kind was erased.
+ *
+ * @generated from message openagents.ops.v1.Erased
+ */
+export type ErasedJson = {
+  /**
+   * "conversations", "messages", "files", "logs", "participations", "durable_streams", "artifacts", "dead_letters", "events" or "documents".
+   *
+   * @generated from field: string what = 1;
+   */
+  what?: string;
+
+  /**
+   * @generated from field: uint32 count = 2;
+   */
+  count?: number;
+};
+
+/**
+ * Describes the message openagents.ops.v1.Erased.
+ * Use `create(ErasedSchema)` to create a new message.
+ */
+export const ErasedSchema: GenMessage<Erased, {jsonType: ErasedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_ops_v1_ops, 36);
 
