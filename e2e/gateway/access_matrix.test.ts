@@ -575,6 +575,10 @@ const ROWS: Record<string, Row> = {
   "GET /mcp": { request: () => ({ path: "/mcp" }), cells: "400 400 400 400 400 400 400 400 400" },
   "DELETE /mcp": { request: () => ({ path: "/mcp" }), cells: "400 400 400 400 400 400 400 400 400" },
 
+  "POST /ops/v1/erase": {
+    request: () => ({ path: "/ops/v1/erase", body: { subject: "nobody", dry_run: false } }),
+    cells: "403 403 200 403 200 403 200 403 403",
+  },
   "GET /ops/v1/overview": {
     request: () => ({ path: "/ops/v1/overview" }),
     cells: "403 403 200 403 200 403 200 403 403",

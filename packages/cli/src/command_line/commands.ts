@@ -193,6 +193,14 @@ export function declareOperations(khala: Command): void {
     .option("--json", "one JSON object per line")
     .action(async (options) => (await import("../commands/audit.ts")).audit(options));
 
+  withClientOptions(khala.command("erase"))
+    .description("erase what a subject left behind: events, documents, conversations, files, artifacts")
+    .requiredOption("--subject <subject>", "the `sub` of its tokens")
+    .option("--org <org>", "of this org; needs a token with the scope platform for another one")
+    .option("--yes", "erase it; otherwise it is only counted")
+    .option("--json", "as JSON")
+    .action(async (options) => (await import("../commands/erase.ts")).erase(options));
+
   const setAside = khala
     .command("set-aside")
     .description("list, retry and discard what the board could not process");

@@ -88,6 +88,13 @@ export const ACTIONS = {
     everyOrg: SCOPES.platform,
     audited: true,
   },
+  // Removes what a subject left behind. It cannot be undone.
+  "subject.erase": {
+    scopes: [SCOPES.ops, SCOPES.platform],
+    to: "org",
+    everyOrg: SCOPES.platform,
+    audited: true,
+  },
   "audit.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   "quota.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   // An org's own sockets, conversations, traces and documents, for its operator.

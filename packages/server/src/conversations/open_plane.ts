@@ -1,5 +1,7 @@
 import { KhalaError } from "@khala/contracts";
+import type { StopResponseJson } from "@khala/contracts/conversation/v1";
 import { notFound, reachesOrg } from "../access/access.ts";
+import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
@@ -7,6 +9,7 @@ import { withTimeout } from "../kit/timeout.ts";
 import { openAnnouncer } from "./announce.ts";
 import type { ConversationRef } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
+import { eraseConversations } from "./erasure.ts";
 import { fileAnswer } from "./files/file_urls.ts";
 import { openFiles } from "./files/files.ts";
 import { openPostgresFileStore } from "./files/postgres_file_store.ts";
@@ -179,6 +182,25 @@ export async function openConversationPlane(
     }
   }
 
+  async function remove(caller: Caller, convId: string): Promise<void> {
+    checkConvId(convId);
+    const conversation = await store.check(caller, "conversation.delete", convId);
+    const removal = await store.beginRemoval(conversation);
+    if (!removal) return;
+    const { run, fence } = removal;
+    if (run) {
+      runs.abandon(run.runId);
+      options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
+      reporter.report({ ...run, trace: null }, "run.stopped", {});
+    }
+    await log.delete(conversation.logName, conversation.generation);
+    await files.erase(conversation);
+    await store.endRemoval(conversation, fence);
+    engines.drop(conversation);
+    readers.missed(conversation);
+    metrics.deletions.add(1, { cause: "request" });
+  }
+
   /** Cancels the run if it is queued. */
   async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
     try {
@@ -189,6 +211,21 @@ export async function openConversationPlane(
         return false;
       throw error;
     }
+  }
+
+  async function stopRun(caller: Caller, convId: string, runId?: string): Promise<StopResponseJson> {
+    checkConvId(convId);
+    const conversation = await store.check(caller, "conversation.write", convId);
+    if (runId !== undefined && (await cancelled(conversation, runId)))
+      return { run_id: runId, stopped: true };
+    const stopped = await store.requestStop(conversation, "stopped", runId);
+    if (!stopped) return { stopped: false };
+    if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
+    else if (stopped.active) {
+      await leases.wake({ ...conversation, runId: stopped.runId });
+      await takeover.recover(conversation);
+    }
+    return { run_id: stopped.runId, stopped: true };
   }
 
   return {
@@ -220,20 +257,7 @@ export async function openConversationPlane(
       return chat(context, deps, caller, prepared, contentHash(command));
     },
 
-    async stopRun(caller, convId, runId) {
-      checkConvId(convId);
-      const conversation = await store.check(caller, "conversation.write", convId);
-      if (runId !== undefined && (await cancelled(conversation, runId)))
-        return { run_id: runId, stopped: true };
-      const stopped = await store.requestStop(conversation, "stopped", runId);
-      if (!stopped) return { stopped: false };
-      if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
-      else if (stopped.active) {
-        await leases.wake({ ...conversation, runId: stopped.runId });
-        await takeover.recover(conversation);
-      }
-      return { run_id: stopped.runId, stopped: true };
-    },
+    stopRun,
 
     async queue(caller, convId) {
       checkConvId(convId);
@@ -377,24 +401,19 @@ export async function openConversationPlane(
     attach: followers.attach,
     follow: followers.follow,
 
-    async remove(caller, convId) {
-      checkConvId(convId);
-      const conversation = await store.check(caller, "conversation.delete", convId);
-      const removal = await store.beginRemoval(conversation);
-      if (!removal) return;
-      const { run, fence } = removal;
-      if (run) {
-        runs.abandon(run.runId);
-        options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
-        reporter.report({ ...run, trace: null }, "run.stopped", {});
-      }
-      await log.delete(conversation.logName, conversation.generation);
-      await files.erase(conversation);
-      await store.endRemoval(conversation, fence);
-      engines.drop(conversation);
-      readers.missed(conversation);
-      metrics.deletions.add(1, { cause: "request" });
+    erase(erasure) {
+      const removeParticipant = participants.remove;
+      const erased = (conversation: ConversationRef) => {
+        engines.drop(conversation);
+        readers.missed(conversation);
+      };
+      return eraseConversations(
+        { database, log, files, remove, stopRun, removeParticipant, erased },
+        erasure,
+      );
     },
+
+    remove,
 
     onStopWakeup: (runId) => runs.recheck(runId),
     onTakeoverWakeup: () => takeover.wake(),

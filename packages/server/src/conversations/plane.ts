@@ -21,6 +21,7 @@ import type { FailedRunJson } from "@khala/contracts/ops/v1";
 import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
 import type { ConversationId } from "./conversation.ts";
+import type { ErasedConversations, Erasure } from "./erasure.ts";
 import type { ByteRange } from "./files/file_store.ts";
 import type { NewFile, StoredFile } from "./files/files.ts";
 import type { ForkRequest } from "./messages/fork.ts";
@@ -202,6 +203,8 @@ export interface ConversationPlane extends Service {
   attachedTo(conversation: ConversationId): number;
   /** Deletes the conversation with its log and runs. */
   remove(caller: Caller, convId: string): Promise<void>;
+  /** Erases a batch of a subject's conversations and of its part in those of others, or counts them. */
+  erase(erasure: Erasure): Promise<ErasedConversations>;
   /** Attaches a socket. Creates the conversation if it does not exist. */
   attach(
     caller: Caller,

@@ -118,6 +118,9 @@ export interface AuthorityEvent<
   readonly trace: string | null;
 }
 
+/** The type of an event whose content was erased. No stream declares it, and no projection gets it. */
+export const ERASED = "khala.erased";
+
 /** An event with the id that its sender chose. */
 export interface StreamEvent extends AuthorityEvent {
   readonly eventId: string;

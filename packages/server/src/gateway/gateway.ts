@@ -37,6 +37,7 @@ import {
   opsRoutes,
   opsSetAsideRoutes,
 } from "./http/routes/ops.ts";
+import { opsEraseRoute } from "./http/routes/ops_erase.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
 import { participantRoutes } from "./http/routes/participants.ts";
 import { queueRoutes } from "./http/routes/queue.ts";
@@ -208,6 +209,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     opsAuditRoutes(http, options.audit);
     if (options.blackboard) opsSetAsideRoutes(http, options.blackboard);
     opsQuotaRoutes(http, context.quotas);
+    opsEraseRoute(http, options);
     opsSyncRoutes(http, {
       database: options.database,
       authority: options.authority,

@@ -14,6 +14,7 @@ import { openJournal, type ReadLimits } from "./read/journal.ts";
 import { createReadModels } from "./read/read_models.ts";
 import { recordStart } from "./read/starts.ts";
 import { mayWaitMs, tellsItselfAfterMs } from "./read/wakeup_pace.ts";
+import { type ErasedEvents, type ErasureStep, eraseEvents, eraseRuns } from "./rebuild/erasure.ts";
 import { startRetention } from "./rebuild/retention.ts";
 import { type Projector, type ProjectorState, startProjector } from "./write/projector.ts";
 import { openSink, type Sink } from "./write/sink.ts";
@@ -44,6 +45,10 @@ export interface SyncPlane extends Service {
   readonly metrics: SyncMetrics;
   /** The state of each projection that this process runs. */
   projections(): readonly ProjectorState[];
+  /** Erases a stretch of a subject's events, and its documents, or counts them. */
+  erase(step: ErasureStep): Promise<ErasedEvents>;
+  /** Erases the events and documents of runs that a subject started in conversations of others. */
+  eraseRuns(org: string, subject: string, runIds: readonly string[]): Promise<Omit<ErasedEvents, "next">>;
   /** Wakeup: the authority log has news. */
   wakeProjectors(): void;
   /** Whether the projections run in this process: then no other one needs to hear of events. */
@@ -135,6 +140,16 @@ export async function openSyncPlane(
     hub,
     metrics,
     projections: () => projectors.map((projector) => projector.state()),
+    async erase(step) {
+      const erased = await eraseEvents(database, models.all, step, options.inline);
+      if (!step.dryRun) for (const [topic, documents] of erased.changed) committed(topic, documents, false);
+      return erased;
+    },
+    async eraseRuns(org, subject, runIds) {
+      const erased = await eraseRuns(database, models.all, { org, subject, runIds }, options.inline);
+      for (const [topic, documents] of erased.changed) committed(topic, documents, false);
+      return erased;
+    },
     wakeProjectors() {
       for (const projector of projectors) projector.wake();
     },

@@ -52,6 +52,8 @@ export interface Files {
   read(file: StoredFile, range?: ByteRange): AsyncIterable<Uint8Array>;
   /** Deletes the bytes of a conversation that are outside of the database; its rows go with the conversation's. */
   erase(conversation: ConversationId): Promise<void>;
+  /** Deletes the files of a conversation that a subject uploaded; returns how many. */
+  eraseOf(org: string, author: string, convId: string): Promise<number>;
   /** Deletes files whose upload never ended; returns whether there may be more. */
   sweep(): Promise<boolean>;
 }
@@ -210,6 +212,24 @@ export function openFiles(database: Database, context: Context, options: FilesOp
         values: [org, convId],
       });
       if (rows.length > 0) await store.delete(rows);
+    },
+
+    async eraseOf(org, author, convId) {
+      const rows = await database.query<FileKey & { inBucket: boolean }>({
+        name: "files_of_author",
+        text: `SELECT org_id AS org, file_id AS "fileId", in_bucket AS "inBucket" FROM runtime.files
+          WHERE org_id = $1 AND author = $2 AND conv_id = $3`,
+        values: [org, author, convId],
+      });
+      const inBucket = rows.filter((row) => row.inBucket);
+      // Bytes first: a row without bytes is found again, bytes without a row are not.
+      if (inBucket.length > 0) await store.delete(inBucket);
+      await database.query({
+        name: "files_remove_of_author",
+        text: "DELETE FROM runtime.files WHERE org_id = $1 AND file_id = ANY($2::text[])",
+        values: [org, rows.map(({ fileId }) => fileId)],
+      });
+      return rows.length;
     },
 
     async sweep() {

@@ -184,7 +184,7 @@ function answerAgain(call: AwaitedCall, callId: string, hash: string): DecideToo
   const message =
     state === "withdrawn"
       ? `The tool call ${callId} was withdrawn, because its run has ended.`
-      : `The tool call ${callId} was ${state} by ${decidedBy}: a decision cannot be changed.`;
+      : `The tool call ${callId} was ${state} by ${decidedBy ?? "somebody"}: a decision cannot be changed.`;
   throw new KhalaError("already_decided", message);
 }
 

@@ -4,6 +4,8 @@ import {
   AuditListSchema,
   DocumentHistorySchema,
   DocumentListSchema,
+  EraseRequestSchema,
+  EraseResponseSchema,
   ErrorListSchema,
   FailedRunListSchema,
   FailedStreamListSchema,
@@ -95,6 +97,11 @@ export const OPS_OPERATIONS: Operations = {
     responses: { 204: null },
   },
   "DELETE /ops/v1/set-aside/:id": { summary: "Discards it", responses: { 204: null } },
+  "POST /ops/v1/erase": {
+    summary: "Counts or erases what a subject left, one step at a time",
+    body: EraseRequestSchema,
+    responses: { 200: EraseResponseSchema },
+  },
   "GET /ops/v1/quotas": {
     summary: "What an org uses of its quotas",
     query: { org: text("Whose; with `platform`, without it, those of all orgs.") },

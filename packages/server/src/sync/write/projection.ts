@@ -1,5 +1,5 @@
 import { canonicalJson } from "@khala/contracts";
-import type { AuthorityEvent } from "../../events/stream.ts";
+import { type AuthorityEvent, ERASED } from "../../events/stream.ts";
 import { expiryOf, hasExpired } from "../expiry.ts";
 import { documentId, isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
 import type { CurrentDocument, DocumentName } from "../read/read_models.ts";
@@ -29,7 +29,7 @@ function reasonOf(cause: unknown): string {
 
 /** The document key of an event, or null when the model ignores it. */
 function keyFor(model: Model, event: AuthorityEvent): string | null {
-  if (!model.streams.some((stream) => stream.kind === event.kind)) return null;
+  if (event.type === ERASED || !model.streams.some((stream) => stream.kind === event.kind)) return null;
   const id = model.id(event);
   if (id === null) return null;
   const docKey = `${model.prefix}:${id}`;
