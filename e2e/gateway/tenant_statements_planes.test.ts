@@ -57,7 +57,7 @@ const SYSTEM: readonly SystemStatement[] = [
     reason: "a server renews and releases what it holds, by its own name",
   },
   {
-    statement: /^board_claim_(find|held|heartbeat|settle|end|outcome|give_back)$/,
+    statement: /^board_claim_(find|task|held|heartbeat|settle|end|outcome|give_back)$/,
     reason: "the id of a claim is a random UUID, and access decides by the org of the claim that was found",
   },
   {
