@@ -158,7 +158,10 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
 
   return {
     async recover(conversation) {
-      for (const lost of await leases.claimExpired(1, conversation)) await settle(lost);
+      const expired = await leases.claimExpired(1, conversation);
+      for (const lost of expired) await settle(lost);
+      // Somebody may hold its row for a moment, such as a decision that is sent twice: the sweep tries again soon.
+      if (expired.length === 0) wake.wake();
     },
     startQueued,
     sweep,

@@ -294,9 +294,35 @@ test("a server that is lost after the decision leaves the run to another one, wh
   expect((await kindsOf(server.log, conv, runId)).filter((kind) => kind === "run_resumed")).toHaveLength(1);
 });
 
+test("a run whose conversation somebody has locked when it is to go on or end is found soon after", async () => {
+  const server = await start(new Asking(), { leaseMs: 600_000 });
+  const { conv } = await waiting(server, "pay");
+  const locked = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  await servers.database.query({
+    text: "UPDATE runtime.conversations SET lease_until = now() WHERE conv_id = $1",
+    values: [conv],
+  });
+  const holding = servers.database.interactive(async (tx) => {
+    await tx.query({
+      text: "SELECT FROM runtime.conversations WHERE conv_id = $1 FOR NO KEY UPDATE",
+      values: [conv],
+    });
+    locked.resolve();
+    await release.promise;
+  });
+  await locked.promise;
+  // Nothing is claimed while the row is locked.
+  await server.plane.stopRun(ada, conv);
+  release.resolve();
+  await holding;
+  await becomes(server, conv, "stopped");
+});
+
 test("a call that waits is found again when its server is lost before it stored that", async () => {
   const engine = new Asking();
-  const gone = await start(engine, { clock: new ManualClock(Date.now()), leaseMs: 600 });
+  const clock = new ManualClock(Date.now());
+  const gone = await start(engine, { clock, leaseMs: 600 });
   const conv = newConv();
   await servers.database.query({
     text: `CREATE FUNCTION runtime.refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`,
@@ -314,6 +340,8 @@ test("a call that waits is found again when its server is lost before it stored 
   await decide(other, conv, "pay", { approve: true });
   await becomes(other, conv, "finished");
   expect(engine.paid).toBe(1);
+  // It tries again, and finds that the run is not its own any more.
+  await clock.advance(1_000);
 });
 
 test("the state says that a run waits as soon as its log does, and a decision at once waits for the record", async () => {
