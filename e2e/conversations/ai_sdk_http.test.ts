@@ -73,7 +73,7 @@ test("the same message sent twice is one run, and both are answered alike, then 
   expect(server.engine.turnCount(id)).toBe(1);
 });
 
-test("an edited message is a run of its own, and both are kept", async () => {
+test("an edited message is a branch of its own, and the first one is kept beside it", async () => {
   const id = newConv();
   const texts = ["Hello?", "Goodbye?"];
   for (const [i, text] of texts.entries()) {
@@ -88,10 +88,9 @@ test("an edited message is a run of its own, and both are kept", async () => {
     await chunksOf(await sent);
   }
   const { messages } = await server.state(id);
-  const said = messages
-    ?.filter(({ role }) => role === "user")
-    .flatMap(({ parts }) => parts?.map(({ text }) => text));
-  expect(said).toEqual(texts);
+  const questions = messages?.filter(({ role }) => role === "user") ?? [];
+  expect(questions.flatMap(({ parts }) => parts?.map(({ text }) => text))).toEqual(["Goodbye?"]);
+  expect(questions[0]?.siblings).toHaveLength(2);
 });
 
 test("what cannot be a message is refused before the stream, with a code and the field", async () => {
