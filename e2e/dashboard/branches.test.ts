@@ -42,6 +42,8 @@ describe.skipIf(!chromiumHere())("branches on the Conversations page", () => {
     await second.locator(".message-user").getByText("2 / 2").waitFor();
     await second.locator(".message-user").getByRole("button", { name: "Previous version" }).click();
     for (const page of [first, second]) await answer(page).getByText("2 / 2").waitFor();
-    expect([...here.problems, ...there.problems]).toEqual([]);
+    // Asking for a conversation that does not exist yet is answered with 404, which browsers report.
+    const problems = [...here.problems, ...there.problems];
+    expect(problems.filter((problem) => !/status of 404 .*\/chat\//.test(problem))).toEqual([]);
   });
 });

@@ -20,8 +20,10 @@ describe.skipIf(!chromiumHere())("a page that loses its connection", () => {
     const documents = await visitor.open(`${demo.url}/sync?topic=${WORKERS}&q=traveller`);
     const row = documents.getByRole("row", { name: /worker:traveller/ });
     await row.getByRole("gridcell", { name: "1", exact: true }).waitFor();
+    // Opening a link creates no conversation.
+    await say(demo, "travelling", "Hello?");
     const chat = await visitor.open(`${demo.url}/conversations?conv=travelling`);
-    await chat.getByRole("heading", { name: "Send a message" }).waitFor();
+    await chat.getByText("Hello?").first().waitFor();
     const pages = [documents, chat];
     for (const page of pages) await live(page);
 
@@ -46,8 +48,9 @@ describe.skipIf(!chromiumHere())("a page that loses its connection", () => {
   test("keeps the other tabs live, without a gap, when the tab with the socket is closed", async () => {
     await using visitor = await demo.visitor();
     const address = `${demo.url}/conversations?conv=shared`;
+    await say(demo, "shared", "Hello?");
     const first = await live(await visitor.open(address));
-    await first.getByRole("heading", { name: "Send a message" }).waitFor();
+    await first.getByText("Hello?").first().waitFor();
     const second = await live(await visitor.open(address));
     await say(demo, "shared", "/long 400");
     const answer = second.locator(".message-assistant .message-text").last();
