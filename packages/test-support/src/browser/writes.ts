@@ -16,7 +16,7 @@ export function happen(demo: Demo, worker: string, type: string, data: object = 
   return post(demo, "runtime:write", `/runtime/v1/workers/${worker}/events`, { events: [event] });
 }
 
-/** Sends a message to a conversation, as another device of the same user. */
+/** Sends a message to a conversation, as another device of the same user; it waits for the answer before it. */
 export function say(demo: Demo, conv_id: string, message: string): Promise<void> {
-  return post(demo, "chat", "/chat", { conv_id, message });
+  return post(demo, "chat", "/chat", { conv_id, message, policy: "queue" });
 }
