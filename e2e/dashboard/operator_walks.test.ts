@@ -14,7 +14,7 @@ const REASON = "The scale is not connected.";
 const BUFFER = 16_384;
 const REFUSE_LAG = 5;
 
-/** From Home to the cause in three clicks at most, whoever is woken at night. */
+/** From Home to the cause in at most three clicks, for an operator who is woken at night. */
 describe.skipIf(!chromiumHere())("an operator finds", () => {
   let browser: TestBrowser;
   let server: DashboardServer;

@@ -12,7 +12,7 @@ export type HistoryCommand =
   | { readonly do: "decide"; readonly server: number; readonly pick: number; readonly approve: boolean }
   | { readonly do: "editQueued" | "cancelQueued"; readonly server: number; readonly pick: number }
   | { readonly do: "post"; readonly server: number; readonly pick: number }
-  | { readonly do: "attach"; readonly device: number; readonly server: number; readonly anew: boolean }
+  | { readonly do: "attach"; readonly device: number; readonly server: number; readonly fresh: boolean }
   | { readonly do: "kill" | "deploy" | "stop"; readonly server: number }
   | { readonly do: "release" | "rest" | "trim" | "lose" };
 
@@ -35,7 +35,7 @@ export const histories: fc.Arbitrary<readonly HistoryCommand[]> = fc.array(
       arbitrary: fc.record({ do: what("editQueued", "editQueued", "cancelQueued"), server, pick }),
     },
     { weight: 3, arbitrary: fc.record({ do: what("post"), server, pick }) },
-    { weight: 4, arbitrary: fc.record({ do: what("attach"), device: pick, server, anew: fc.boolean() }) },
+    { weight: 4, arbitrary: fc.record({ do: what("attach"), device: pick, server, fresh: fc.boolean() }) },
     { weight: 3, arbitrary: fc.record({ do: what("kill", "kill", "deploy", "stop"), server }) },
     { weight: 4, arbitrary: fc.record({ do: what("release", "rest") }) },
     { weight: 3, arbitrary: fc.record({ do: what("trim", "lose") }) },

@@ -181,7 +181,7 @@ export class HistoryWorld {
       }
       case "attach": {
         const device = this.#devices[command.device % DEVICES]!;
-        if (command.anew) device.forget();
+        if (command.fresh) device.forget();
         return device.attach(server);
       }
       case "stop":

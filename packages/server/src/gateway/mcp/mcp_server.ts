@@ -16,7 +16,7 @@ export interface McpServerOptions {
 
 /** What a server needs of the client that it serves. */
 export interface McpClient {
-  /** Whoever sent the request that is being served. */
+  /** The sender of the request that is being served. */
   readonly caller: () => McpCaller;
   /** Undefined where a client subscribes in another way. */
   readonly watches?: Watches;
