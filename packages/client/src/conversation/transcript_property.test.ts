@@ -96,7 +96,7 @@ const breaks = fc.array(
   { maxLength: 6 },
 );
 
-test("for the same log the client shows what the server does", () => {
+test("folds any log to the same messages as the server", () => {
   fc.assert(
     fc.property(logs, (log) => {
       const { messages, run: running } = serverAt(log, log.length);
@@ -107,7 +107,7 @@ test("for the same log the client shows what the server does", () => {
   );
 });
 
-test("wherever the line is cut, frames are repeated, or a snapshot is taken, the transcript is that of the uncut log", () => {
+test("cuts, repeated frames and snapshots give the same transcript as the uninterrupted log", () => {
   fc.assert(
     fc.property(logs, breaks, fc.constantFrom(200, MAX_CHARACTERS), (log, plan, room) => {
       let transcript = EMPTY;
