@@ -35,7 +35,7 @@ function socket() {
   return { frames, subscriber: { offer, end() {} } };
 }
 
-test("two orgs use the same id for everything and never notice", async () => {
+test("two orgs use the same ids for everything and never notice", async () => {
   await using servers = await Servers.open();
   const a = await servers.start({ engine: quick });
   const b = await servers.start({ engine: quick });
@@ -63,7 +63,7 @@ test("two orgs use the same id for everything and never notice", async () => {
   expect(names[1]!.name).toMatch(`chat:${conv}:`);
 });
 
-test("a socket, a stop and a delete concern the conversation of one org alone", async () => {
+test("a socket, a stop and a delete affect the conversation of one org only", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane } = await servers.start({ engine: engine.factory });
@@ -86,7 +86,7 @@ test("a socket, a stop and a delete concern the conversation of one org alone", 
   expect(sockets.eve.frames.join()).not.toContain("one");
 });
 
-test("an engine answers one conversation: not that of another org, nor the next one of its id", async () => {
+test("an engine never answers another org's conversation, nor the next one with the same id", async () => {
   await using servers = await Servers.open();
   /** Says what it remembers. */
   const factory: EngineFactory = () => {
@@ -113,7 +113,7 @@ test("an engine answers one conversation: not that of another org, nor the next 
   expect(await ask(bob, "mine")).toBe("mine");
 });
 
-test("a subject reaches its own conversations; a service all of its org, and none of another", async () => {
+test("a subject reaches its own conversations, a service those of its org only", async () => {
   await using servers = await Servers.open();
   const { plane, told } = await servers.start({ engine: quick });
   await plane.chat(ada, { convId: conv, message: "hi" });
@@ -144,7 +144,7 @@ test("a subject reaches its own conversations; a service all of its org, and non
   await expect(plane.state(ada, conv)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("one org's runs never take the places of the others, and it is told which quota it has reached", async () => {
+test("one org's runs never take the slots of others, and the refusal names the quota", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, context } = await servers.start({
@@ -167,7 +167,7 @@ test("one org's runs never take the places of the others, and it is told which q
   await until("it is free", () => chat(eve, "9").catch(() => undefined));
 });
 
-test("an org that has no place left does not keep the queues of others waiting", async () => {
+test("an org without a free slot does not delay the queues of others", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const full = await servers.start({ engine: engine.factory, maxRunsPerOrg: 1 });
@@ -185,7 +185,7 @@ test("an org that has no place left does not keep the queues of others waiting",
   await until("it runs", () => engine.started.includes("second"));
 });
 
-test("an org sends so many messages per second, and the others are not affected", async () => {
+test("limits an org's messages per second without affecting others", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({
     engine: quick,

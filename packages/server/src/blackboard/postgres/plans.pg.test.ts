@@ -108,7 +108,7 @@ test("every statement finds its rows by an index, without statistics", async () 
 });
 
 test.each(["without statistics", "with statistics"])(
-  "one key with thousands of waiting tasks costs no more for each of them than for the first, %s",
+  "a waiting task of a key costs the same with one or thousands of them, %s",
   async (how) => {
     // A server of its own: what is dead stays in the way while anybody on a server has an older transaction open.
     await using server = await PostgresServer.start();

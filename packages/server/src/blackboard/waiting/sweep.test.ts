@@ -52,7 +52,7 @@ async function sweepOf(count: number, isBad: (id: number) => boolean) {
   };
 }
 
-test("rows that fail are set aside, however many, and the others are sent", async () => {
+test("sets aside any number of failing rows, and sends the others", async () => {
   let broken = true;
   await using sweep = await sweepOf(60, (id) => broken && id < 50);
   for (let i = 0; i < 60; i++) await sweep.tick(1_000);

@@ -56,7 +56,7 @@ const WHOLE = [
   ],
 ];
 
-test("another server resumes a lost run after its last tool result: the tool ran once, the text is whole, one end", async () => {
+test("another server resumes a lost run after its last tool result, without repeating the tool", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const gone = await lostServer(servers, engine.factory);
@@ -88,7 +88,7 @@ test("another server resumes a lost run after its last tool result: the tool ran
   });
 });
 
-test("a drain whose time is up hands a resumable run over, without a failure", async () => {
+test("a drain that times out hands a resumable run over, without a failure", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const a = await servers.start({ engine: engine.factory });
@@ -106,7 +106,7 @@ test("a drain whose time is up hands a resumable run over, without a failure", a
   expect(await said(servers, conv)).toEqual(WHOLE);
 });
 
-test("a run is resumed at most three times, then its server counts as lost", async () => {
+test("resumes a run at most three times, then fails it with server_lost", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const first = await lostServer(servers, engine.factory);
@@ -126,7 +126,7 @@ test("a run is resumed at most three times, then its server counts as lost", asy
   expect(engine.turns).toHaveLength(4);
 });
 
-test("a run that was queued, and whose server was lost before it began, is begun by another one, whatever its engine", async () => {
+test("another server starts a queued run whose server was lost before it began, with any engine", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await lostServer(servers, engine.factory);
