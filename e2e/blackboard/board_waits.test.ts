@@ -17,7 +17,7 @@ const waits = ({ blackboard }: Khala, correlationId: string, status: string, wha
   });
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
-  test("a correlation says what it waits for, and is done when it waits for nothing", async () => {
+  test("a correlation lists what it waits for, and is done when nothing is left", async () => {
     await using servers = await boardServers(backend);
     const clock = new JumpClock();
     const signer = agent("signer", {
@@ -94,7 +94,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     },
   );
 
-  test("every server tells what runs on all, also one that does no work", async () => {
+  test("every server reports the running tasks of all, also one that runs none", async () => {
     await using servers = await boardServers(backend);
     const held = Promise.withResolvers<void>();
     const worker = agent("worker", { consumes: "Job", run: () => held.promise });
@@ -115,7 +115,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     await everywhere("0 waiting, 0 running");
   });
 
-  test("every server tells how much all have done, also after a restart", async () => {
+  test("every server reports the totals of all, also after a restart", async () => {
     await using servers = await boardServers(backend);
     const failed = new Set<string>();
     const worker = agent("worker", {
@@ -147,7 +147,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 });
 
-test("a correlation of which something waits is a document that says so", async () => {
+test("the document of a waiting correlation shows what it waits for", async () => {
   await using servers = await boardServers();
   const reader = agent("reader", { consumes: "Late", run: () => undefined });
   const khala = await servers.start({ agents: [reader] });

@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-describe("a program that is killed while it commits leaves a commit as a whole", () => {
+describe("a program killed during a commit leaves a whole commit", () => {
   for (const driver of ["sqlite", "asyncStorage"])
     it(driver, async () => {
       const place = join(folder, driver);

@@ -26,7 +26,7 @@ describe.runIf(ownKafka())("a broker that stands still until the cluster has giv
   afterAll(() => cluster[Symbol.asyncDispose]());
 
   test.each([{ transactions: true }, { transactions: false }])(
-    "is found again: all is routed, done and committed, with %o",
+    "is found again: everything is routed, done and committed, with %o",
     { timeout: 900_000 },
     async ({ transactions }) => {
       const heard = new Heard();

@@ -49,7 +49,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
   });
   afterAll(() => broker[Symbol.asyncDispose]());
 
-  test("a client that forgets it is noticed: plain readers go on, group members start again", {
+  test("a client that forgets its brokers is noticed: plain readers recover, group members restart", {
     timeout: 900_000,
   }, async () => {
     const context = await testContext({ onWarning() {} });
