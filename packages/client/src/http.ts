@@ -15,7 +15,7 @@ export interface RequestOptions {
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** How long to wait for the answer; 15 s unless given. */
+  /** The timeout of the answer; 15 s unless given. */
   readonly timeoutMs?: number;
   /** The answer is bytes: its body is a Blob. */
   readonly binary?: true;

@@ -58,13 +58,13 @@ export class Tokens {
     return this.#token;
   }
 
-  /** A token that is good. One that is about to expire is renewed meanwhile, and serves as long as it lasts. */
+  /** A valid token. One that is about to expire is renewed in the background, and used as long as it lasts. */
   async get(): Promise<Token> {
     const token = this.#token;
     if (!token) return this.renew();
     if (!this.renewable || this.renewInMs() > 0) return token;
     const renewed = this.#renewAgain();
-    // Its failure is told to those who need its token.
+    // Its failure reaches the callers that need its token.
     renewed.catch(() => {});
     if (this.#leftOf(token) > STILL_GOOD_MS) return token;
     return renewed.catch((error: unknown) => {

@@ -133,7 +133,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     ) {
       const entries = await read(base, last);
       if (!entries) {
-        // Older documents are lost, so what is left of them, with a newer cursor, would be a lie.
+        // Older documents are lost, so the remaining ones with a newer cursor would be wrong.
         await drop((key) => key.startsWith(base));
         throw new Error("what was stored is damaged, and was removed; the topic has to be stored as a whole");
       }
