@@ -39,7 +39,7 @@ const MAX_OWNERS = 100;
 
 /**
  * The conversations of $5 with a message that has all words of a text, or words that begin with them. The words of the index are
- * those of one owner each, so nobody's search reads what belongs to others.
+ * those of one owner each, so a search never reads other owners' data.
  */
 const found = (q: string) => `(
     SELECT DISTINCT m.conv_id FROM (

@@ -78,7 +78,7 @@ export interface Store {
   endRemoval(conversation: ConversationRef, fence: bigint): Promise<void>;
 }
 
-/** What runs in a conversation, and what waits. */
+/** The active and queued runs of a conversation. */
 export interface CurrentRuns {
   readonly run: RunJson | null;
   readonly queued: QueuedMessageJson[];

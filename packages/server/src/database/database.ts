@@ -254,7 +254,7 @@ export function isDataError(error: unknown): boolean {
 /** True when one item of a batch may be at fault, so that splitting the batch saves the others. */
 export function isItemFault(error: unknown): boolean {
   if (error instanceof KhalaError) return error.code !== "unavailable";
-  // What the program itself throws has no SQLSTATE; P0001 is a trigger that refuses a row.
+  // Errors thrown by the program have no SQLSTATE; P0001 is a trigger that refuses a row.
   const code = codeOf(error);
   return isDataError(error) || code === "P0001" || !/^[0-9A-Z]{5}$/.test(code);
 }

@@ -128,7 +128,7 @@ export async function grantServing(database: Database, role: string): Promise<vo
     const tables = await tx.query<{ name: string }>({
       text: "SELECT format('runtime.%I', tablename) AS name FROM pg_tables WHERE schemaname = 'runtime'",
     });
-    // Which version the schema has is for the owner to say.
+    // The serving role does not write the schema's version.
     const served = tables.map(({ name }) => name).filter((name) => !name.startsWith("runtime.schema_"));
     for (const text of [
       `GRANT USAGE ON SCHEMA runtime TO ${to}`,

@@ -36,6 +36,6 @@ async function sessionOf(client: pg.Client): Promise<number> {
   return rows[0]!.pid;
 }
 
-/** What to do about a pooler that shares sessions. */
+/** The message for a pooler that shares sessions. */
 export const NEEDS_SESSIONS =
   "Khala needs sessions for LISTEN and prepared statements. Set `pool_mode = session` for this database in PgBouncer, or put PostgreSQL's own address into DATABASE_URL.";

@@ -4,7 +4,7 @@ import { messagesLength } from "./json_mode.ts";
 import type { Offset } from "./offset.ts";
 import { type Fork, isJson, type Stream } from "./stream.ts";
 
-/** What a fork inherits is copied, in one statement. */
+/** A fork copies the data it inherits, in one statement. */
 const MAX_INHERITED_BYTES = 64n << 20n;
 
 /** A fork as it is asked for: a source, an offset of it, and how much of the append after that offset. */
@@ -40,7 +40,7 @@ export function positionIn(stream: Stream, { stream: id, position }: Offset): bi
   return end !== undefined && position <= end ? position : undefined;
 }
 
-/** What the fork of a source inherits, with the streams whose offsets it understands. */
+/** The inherited part of a source, with the streams whose offsets a fork accepts. */
 export function inheritedOf({ source, at }: Fork): Offset[] {
   const before = source.inherited.map(({ stream, position }) => ({
     stream,

@@ -68,11 +68,11 @@ export interface GatewaySettings {
   readonly port: number;
   /** Development: every program on this machine may get a token. */
   readonly dev: boolean;
-  /** How long the journal is kept, and the largest payload that is sent of it. */
+  /** The retention of the journal, and the largest payload that is sent of it. */
   readonly retentionMs: number;
   readonly payloadBytes: number;
   readonly issuerKey: string | undefined;
-  /** Who issues tokens. */
+  /** The issuer of tokens. */
   readonly issuer?: string | undefined;
   readonly maxTtlS: number;
   readonly origins: readonly string[];

@@ -38,7 +38,7 @@ export interface MetricValues {
   sum(name: string, labels?: Readonly<Record<string, string>>): number;
 }
 
-/** Where the server reports: metrics for a scrape, and spans for an exporter. */
+/** The server's telemetry: metrics for a scrape, and spans for an exporter. */
 export interface Telemetry {
   readonly meter: Meter;
   readonly tracer: Tracer;
@@ -53,7 +53,7 @@ export interface Telemetry {
 export interface TelemetryOptions {
   /** OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are dropped without it. */
   readonly otlpEndpoint?: string;
-  /** What reports, such as its `service.name`: on every span, and as `target_info` in the metrics. */
+  /** The attributes of the service, such as its `service.name`: on every span, and as `target_info` in the metrics. */
   readonly resource?: Attributes;
   /** An additional processor for every span. */
   readonly spanProcessor?: SpanProcessor;

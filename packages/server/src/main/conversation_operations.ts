@@ -10,7 +10,7 @@ import type { Config } from "./config.ts";
 import { openChatLog } from "./conversations.ts";
 import { conversationSettings } from "./settings.ts";
 
-/** What retention removed from conversations. */
+/** The rows that retention removed from conversations. */
 export interface TrimmedConversations {
   /** Events beyond a limit. */
   readonly events: number;

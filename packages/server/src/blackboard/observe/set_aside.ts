@@ -1,7 +1,7 @@
 import type { Context } from "../../kit/context.ts";
 import type { SetAsideItems } from "./set_aside_items.ts";
 
-/** What the board's loops could not process: no item blocks the next one. It is tried again later, or stored if that is no use. */
+/** Items that the board's loops could not process: no item blocks the next one. It is retried later, or stored if that is no use. */
 export interface SetAside {
   /** Sets an item aside with its error. Returns how often it has failed. */
   failed(loop: string, item: string, error: unknown): number;

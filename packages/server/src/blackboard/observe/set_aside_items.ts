@@ -5,7 +5,7 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Caller } from "../plane.ts";
 
-/** What a loop could not process for good. */
+/** An item that a loop could not process for good. */
 export interface RefusedItem {
   readonly loop: string;
   readonly kind: "task" | "artifact" | "route";
@@ -19,7 +19,7 @@ export interface RefusedItem {
 
 /** The stored items that were set aside for good: each waits until somebody retries or discards it. */
 export interface SetAsideItems extends Service {
-  /** Of the caller's org, or of all for the platform; oldest first. */
+  /** The items of the caller's org, or of all for the platform; oldest first. */
   list(
     caller: Caller,
     query: { readonly after: string; readonly limit: number },

@@ -23,7 +23,7 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly wakeups: Pick<Wakeups, "send">;
   /** How long a claim lasts without being renewed; 30,000 unless set. */
   readonly leaseMs?: number;
-  /** How many recent artifacts of an org are looked through; 10,000 unless set. */
+  /** The number of recent artifacts of an org that a list searches; 10,000 unless set. */
   readonly window?: number;
   /** How long artifacts and settled tasks are kept; 7 days unless set. */
   readonly retentionMs?: number;
@@ -31,7 +31,7 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly deadRetentionMs?: number;
   /** How often to poll for tasks, should a wake-up be lost; 1,000 unless set. */
   readonly pollMs?: number;
-  /** How long stopping waits for work under way; 10,000 unless set. */
+  /** How long stopping waits for running tasks; 10,000 unless set. */
   readonly stopMs?: number;
   /** Up to here the tasks of an agent are counted one by one: more are estimated. 100,000 unless set. */
   readonly countUpTo?: number;
@@ -204,7 +204,7 @@ export async function openPostgresBoard(
   };
 }
 
-/** What is reported is committed: an observer that throws must not make it look as if it were not. */
+/** Reported work is committed: an observer that throws must not make it look otherwise. */
 function guarded(observer: BoardObserver, { log }: Context): BoardObserver {
   const guard =
     <A extends unknown[]>(tell: (...args: A) => void) =>

@@ -33,7 +33,7 @@ interface Lag {
   readonly own: boolean;
 }
 
-/** What is known of the lag of an org's tasks. */
+/** The known lag of an org's tasks. */
 interface Reading {
   lags: readonly Lag[];
   askedAt: number;

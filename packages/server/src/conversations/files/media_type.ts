@@ -1,4 +1,4 @@
-/** How many of a file's first bytes its type is read from. */
+/** The number of leading bytes that determine a file's type. */
 export const SNIFFED_BYTES = 4_096;
 
 const BINARY = "application/octet-stream";

@@ -6,7 +6,7 @@ import { partsOf } from "./question.ts";
 
 type Tx = Pick<Database, "query">;
 
-/** Where a message leaves the active branch. */
+/** The point where a message leaves the active branch. */
 export interface ForkRequest {
   /** Another answer is wanted: to this question, or instead of this answer. */
   readonly regenerate?: string | undefined;
@@ -36,7 +36,7 @@ export interface PlacedContent extends QuestionContent {
 
 /** The most messages that follow the same one. */
 const MAX_SIBLINGS = 100;
-/** How far up the question of an answer, or another version of a message, is looked for. */
+/** How many messages up the question of an answer, or another version of a message, is searched. */
 const MAX_STEPS = 10_000;
 
 interface Found {

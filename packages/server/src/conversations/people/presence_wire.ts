@@ -1,7 +1,7 @@
 import type { PresentJson } from "@khala/contracts/conversation/v1";
 import type { ConversationId } from "../conversation.ts";
 
-/** Who is connected to a conversation on one server. */
+/** The connected users of a conversation on one server. */
 export interface Announcement extends ConversationId {
   readonly server: string;
   /** Counts the server's announcements, so that none is taken for a repetition. */

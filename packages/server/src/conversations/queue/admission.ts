@@ -215,7 +215,7 @@ async function claimNew(
   return { ...question, ...stored, params, tools, generation, logName, subject, trace, fence };
 }
 
-/** What stands for a message without a text. */
+/** The names of a message's files, used instead of a missing text. */
 function fileNames(parts: readonly PartJson[] | null): string {
   return (parts ?? []).flatMap(({ file }) => file?.name ?? []).join(", ");
 }

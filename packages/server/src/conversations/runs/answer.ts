@@ -149,7 +149,7 @@ async function appendEnd(
   return actual;
 }
 
-/** The run waits, if its engine can go on later. */
+/** The run waits, if its engine can continue later. */
 function waitFor(
   context: Context,
   { run, resumable }: ActiveRun,
@@ -302,7 +302,7 @@ function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
   };
 }
 
-/** What the model used, by the names of OpenTelemetry's conventions for generative AI. */
+/** The model's usage, by the names of OpenTelemetry's conventions for generative AI. */
 function usageAttributes({ reason, usage }: RunFinishedJson): Attributes {
   const { input_tokens, output_tokens } = usage ?? {};
   return {

@@ -272,7 +272,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     },
   });
 
-  /** Checks again after waiting, because a run may have been claimed meanwhile. */
+  /** Checks again after waiting, because a run may have been claimed in between. */
   async function allEnded(): Promise<void> {
     while (all.size > 0) await Promise.all([...all.values()].map((active) => active.done));
   }

@@ -22,7 +22,7 @@ import {
 /** The size of one replay write. */
 const CHUNK_BYTES = 64 << 10;
 
-/** Where a socket starts: now, after a cursor, or with the last messages. */
+/** The start of a socket: now, after a cursor, or with the last messages. */
 export type StartPosition =
   | { readonly kind: "now" }
   | { readonly kind: "after"; readonly cursor: Cursor }

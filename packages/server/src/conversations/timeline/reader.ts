@@ -87,7 +87,7 @@ export class ConversationReader implements Watcher, TickListener {
     this.#options = options;
   }
 
-  /** Starts at the head of the log, before any follower is told that it is connected. */
+  /** Starts at the head of the log, before any follower is notified that it is connected. */
   static async start(context: Context, options: ReaderOptions): Promise<ConversationReader> {
     const reader = new ConversationReader(context, options);
     // Watch first, then read: an entry appended in between is found by its sequence number.

@@ -63,7 +63,7 @@ export class Transcript {
     return this.#ended.get(runId);
   }
 
-  /** What a run waits for, if it was seen to wait. */
+  /** The calls a run waits for, if it is waiting. */
   waitingFor(runId: string): readonly PendingCallJson[] | undefined {
     return this.#waiting.get(runId);
   }

@@ -56,7 +56,7 @@ export class AgUiEvents {
       return [...said, ...this.#close()];
     }
     if (event.tool_call) return this.#call(event.tool_call);
-    // A call that waits is kept when the run goes on.
+    // A waiting call is kept when the run continues.
     if (event.tool_approval_requested) this.#step.completed(event.tool_approval_requested.tool_call_id ?? "");
     if (event.tool_approval_decided) return this.#decided(event.tool_approval_decided);
     if (event.tool_result && this.#executed.has(event.tool_result.tool_call_id ?? "")) return [];
@@ -194,7 +194,7 @@ function interruptOf({ tool_call_id: id, tool }: PendingCallJson): object {
   return { id, reason: "tool_approval", message, toolCallId: id, responseSchema };
 }
 
-/** What AG-UI has no event for. */
+/** The events that AG-UI has no type for. */
 function custom(name: string, value: unknown): AgUiEvent[] {
   return [{ type: "CUSTOM", name, value: value ?? null }];
 }

@@ -36,7 +36,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
   http.route("conversation.write", "POST", "/ag-ui", answer, { bodyLimit: options.bodyLimit });
 }
 
-/** What an agent sends, not validated yet. */
+/** The request of an agent, not validated yet. */
 interface RunAgentInput {
   readonly threadId?: unknown;
   readonly runId: string;

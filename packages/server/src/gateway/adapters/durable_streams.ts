@@ -233,7 +233,7 @@ export function durableStreamsRoutes(
     }
     const leave = liveOfOrg.acquire(viewer.org);
     live++;
-    // A client that does not read would stay connected for ever, and nobody reads on with a token that has expired.
+    // A client that does not read would stay connected for ever, and an expired token must not read on.
     const left = Math.max(0, viewer.expiresAt - context.clock.now());
     const cancel = context.clock.after(Math.min(ms + GRACE_MS, left), () => reply.raw.destroy());
     const forget = whenRevoked(revocations, viewer, () => reply.raw.destroy());

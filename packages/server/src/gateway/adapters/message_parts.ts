@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { PartJson } from "@khala/contracts/conversation/v1";
 
-/** What a client sent as a part of a message, not validated yet. */
+/** A part of a message as the client sent it, not validated yet. */
 interface SentPart {
   readonly type?: unknown;
   readonly text?: unknown;

@@ -12,7 +12,7 @@ interface Sent {
  */
 export class UnfinishedStep {
   #sent: Sent[] = [];
-  /** What the repeated step has to match, and how much of its first part did. */
+  /** The chunks the repeated step has to match, and how much of its first part did. */
   #expected: Sent[] = [];
   #matched = 0;
   readonly #calls = new Set<string>();
@@ -68,5 +68,5 @@ export class UnfinishedStep {
   }
 }
 
-/** What clients see of a tool call that was taken back. */
+/** The error clients get for a tool call that was taken back. */
 export const INTERRUPTED_CALL = "The call was interrupted.";

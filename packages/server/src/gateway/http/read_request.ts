@@ -39,7 +39,7 @@ export function readAfter(sent: unknown): string {
   });
 }
 
-/** Where the page after this one begins, for clients to send back. */
+/** The start of the next page, for clients to send back. */
 export function pageAfter(place: string | undefined): { next?: string } {
   return place === undefined ? {} : { next: Buffer.from(place).toString("base64url") };
 }

@@ -14,7 +14,7 @@ export interface McpServerOptions {
   readonly version: string;
 }
 
-/** What a server needs of the client that it serves. */
+/** The parts of the client's session that a server needs. */
 export interface McpClient {
   /** The sender of the request that is being served. */
   readonly caller: () => McpCaller;

@@ -8,14 +8,14 @@ import type { Feed, Subscription } from "../../sync/read/feed.ts";
 import type { Hub } from "../../sync/read/hub.ts";
 import type { McpResource } from "./resources.ts";
 
-/** What watching needs. */
+/** The dependencies of a watch. */
 export interface WatchOptions {
   readonly hub: Hub;
   readonly models: Models;
   readonly conversations: ConversationPlane;
 }
 
-/** How long changes are collected before one notification says so. */
+/** How long changes are collected before one notification announces them. */
 const COLLECT_MS = 100;
 
 /** Calls `changed` when the viewer's resource has changed, once for changes in quick succession; the returned function stops it. */

@@ -147,7 +147,7 @@ export function openApiDocument(routes: readonly Route[], version: string): Open
   }
 }
 
-/** What is known of a route; undefined for one that is not described. A test fails if that one has an action. */
+/** The description of a route; undefined without one. A test fails if such a route has an action. */
 export function operationOf({ method, path, action }: Route): Operation | undefined {
   const known = OPERATIONS[`${method} ${path}`];
   if (known) return known;

@@ -19,7 +19,7 @@ export interface HistoryOptions {
 
 const INTERVAL_MS = 10_000;
 const SAMPLES = 3_600_000 / INTERVAL_MS;
-/** Coarse: it runs also when nobody looks. */
+/** Coarse, as it also runs without viewers. */
 const RESOLUTION_MS = 100;
 
 /** Takes a sample every ten seconds, from counters of this process alone: it asks no database. */

@@ -16,7 +16,7 @@ export interface ProcessMonitor {
 }
 
 export interface ProcessMonitorOptions {
-  /** How often the event loop is asked. It costs a timer each time. */
+  /** The interval at which the event loop is sampled. It costs a timer each time. */
   readonly resolutionMs: number;
   /** Without a look for this long, the event loop is left alone. */
   readonly restAfterMs: number;

@@ -75,7 +75,7 @@ class ConversationChannel implements Channel {
     );
     if (this.#closed) return attached.close();
     this.#attached = attached;
-    // The token may have changed meanwhile.
+    // The token may have changed since.
     attached.check(this.#socket.viewer());
     // `onWritable` may have been called before there was an attachment.
     attached.drained();

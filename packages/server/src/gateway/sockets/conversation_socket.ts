@@ -63,7 +63,7 @@ class ConversationSocket implements ClientSocket {
       const attached = await conversations.attach(viewer, this.#convId, subscriber, start, presence);
       if (this.#closed) return attached.close();
       this.#attached = attached;
-      // The token may have changed meanwhile.
+      // The token may have changed since.
       attached.check(connection.viewer);
       // `onWritable` may have been called before there was an attachment.
       attached.drained();

@@ -94,7 +94,7 @@ async function topicRows(database: Database, models: Models): Promise<TopicRow[]
   });
 }
 
-/** Documents by key; `next` is the key to go on after. */
+/** Documents by key; `next` is the key to continue after. */
 export interface FoundDocuments {
   readonly documents: DocumentSummaryJson[];
   readonly next: string | undefined;

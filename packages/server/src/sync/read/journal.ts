@@ -52,7 +52,7 @@ export interface Want {
   readonly subject: string | null;
   readonly part?: TopicPart | undefined;
   readonly after: bigint;
-  /** How many bytes of payload it is given at most, one row aside. */
+  /** The maximum bytes of payload, except for a single row. */
   readonly bytes: number;
 }
 

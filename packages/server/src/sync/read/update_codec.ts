@@ -72,7 +72,7 @@ function updateProto(topic: string, row: JournalRow, oversize: boolean): Uint8Ar
   return toBinary(UpdateSchema, update);
 }
 
-/** Where a batch ends for its viewers. */
+/** The end of a batch for its viewers. */
 export interface Through {
   readonly epoch: string;
   readonly watermark: bigint;

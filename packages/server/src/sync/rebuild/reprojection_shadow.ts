@@ -62,7 +62,7 @@ export class ShadowModel {
     return { position: last.position, changed: [...newest.values()] };
   }
 
-  /** What was folded may not be what was committed: read it again. */
+  /** The folded state may differ from the committed one: read it again. */
   forget(): void {
     this.#documents.clear();
   }

@@ -107,7 +107,7 @@ export interface Folded {
   readonly failures: BrokenProjection[];
 }
 
-/** Applies events to `documents`. A stream that fails joins `paused`: its later events wait, and other streams go on. */
+/** Applies events to `documents`. A stream that fails joins `paused`: its later events wait, and other streams continue. */
 export function foldEvents(
   model: Model,
   events: readonly AuthorityEvent[],

@@ -111,7 +111,7 @@ export async function readFiles(directory: string): Promise<ReadonlyMap<string, 
     try {
       return await readAll(directory);
     } catch (error) {
-      // A build replaced the folder meanwhile.
+      // A build has replaced the folder since.
       if ((error as NodeJS.ErrnoException).code !== "ENOENT" || tries === MAX_TRIES) throw error;
     }
   }

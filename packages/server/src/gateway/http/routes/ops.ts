@@ -31,7 +31,7 @@ export interface OpsSources {
   readonly overview: Overview;
   /** The load of the last hour. */
   readonly history: History;
-  /** What this server serves. */
+  /** The app of this server: its topics, streams and agents. */
   readonly app: AppJson;
   /** The part of `about` that is the same for every caller. */
   readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
