@@ -85,7 +85,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     const { origin } = environment;
     if (origin === undefined || originOf(base, origin) === origin)
       return `The server at ${base} cannot be reached.`;
-    // A browser does not tell which of the two it is.
+    // A browser does not report which of the two it is.
     return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Name that origin in the server's KHALA_ORIGINS.`;
   }
 

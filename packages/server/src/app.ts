@@ -105,7 +105,7 @@ function allSchemas({ schemas = {}, agents = [] }: AppDefinition): Schemas {
   return Object.fromEntries(all);
 }
 
-/** An app with agents shows how they and their work stand. */
+/** An app with agents has documents of their state and work. */
 function withBoard({ models = [], agents = [] }: AppDefinition): readonly Model[] {
   const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
   return [...models, ...shown.filter((model) => !models.includes(model))];

@@ -183,7 +183,7 @@ function asTokenError(cause: unknown, origin: string | undefined): KhalaError {
   const code = errorCode((cause as { code?: unknown } | null | undefined)?.code);
   if (code) return new KhalaError(code, why, {}, { cause });
   const message = `The client's \`token\` failed: ${why}`;
-  // A browser does not tell a page why its request failed.
+  // A browser does not report to a page why its request failed.
   const hint =
     origin !== undefined && cause instanceof TypeError ? `${message}. ${crossOrigin(origin)}` : message;
   return new KhalaError("unavailable", hint, {}, { cause });
@@ -200,7 +200,7 @@ interface Claims {
   readonly oa_org_id?: unknown;
 }
 
-/** Reads a token's claims. Unreadable ones are left out; the server decides. */
+/** Reads a token's claims. Skips unreadable ones; the server decides. */
 function readToken(text: string): Token {
   const { exp, iat, sub, oa_org_id } = claimsOf(text);
   return {

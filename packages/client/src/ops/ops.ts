@@ -52,7 +52,7 @@ export interface Ops {
   readonly live: LiveOverview;
   topics(): Promise<TopicListJson>;
   documents(filter: DocumentFilter): Promise<DocumentListJson>;
-  /** Versions of a document, newest first, as far as the journal goes back. */
+  /** Versions of a document, newest first, as far back as the journal reaches. */
   history(docKey: string): Promise<DocumentHistoryJson>;
   sockets(): Promise<SocketListJson>;
   conversations(options?: {

@@ -124,7 +124,7 @@ export interface ApprovalsHook {
   readonly approvals: readonly PendingApprovalJson[] | undefined;
   /** Why the last request failed. */
   readonly error: Error | undefined;
-  /** Decides one, of a conversation or of the board. Rejects when somebody decided otherwise. */
+  /** Decides one, of a conversation or of the board. Rejects when it was decided differently. */
   decide(approval: PendingApprovalJson, decision: ApprovalDecision): Promise<void>;
   /** Asks the server now. */
   refresh(): Promise<void>;

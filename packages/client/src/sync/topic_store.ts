@@ -21,7 +21,7 @@ export const COMMIT_PATIENCE_MS = 250;
 
 /**
  * Stores one topic. A failure is logged, not thrown: the stored topic is removed, and nothing
- * is written until the whole topic can be. A storage that is late delays nothing: the topic goes on without it, and is stored
+ * is written until the whole topic can be. A slow storage delays nothing: the topic continues without it, and is stored
  * as a whole once it answers.
  */
 export class TopicStore {

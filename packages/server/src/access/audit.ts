@@ -76,7 +76,7 @@ export function openAudit(
     return row!.id;
   }
 
-  /** Writes the outcome, and what the work has said of its resource. */
+  /** Writes the outcome, and the resource that the work has named. */
   async function end(id: bigint, { viewer, org = viewer.org, resource }: AuditedAction, outcome: string) {
     await database.query({
       name: "audit_end",

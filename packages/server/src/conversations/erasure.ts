@@ -35,7 +35,7 @@ export interface ErasureDeps {
   readonly erased: (conversation: ConversationRef) => void;
 }
 
-/** Conversations of the org that a step looks at, and those that it erases something of. */
+/** The conversations that a step reads, and those that it erases data from. */
 const SEEN = 500;
 const ERASED = 20;
 /** Runs of a conversation per call of `eraseRuns`. */
@@ -108,7 +108,7 @@ async function countPart(
   return { ...row!, logs: conversations.length };
 }
 
-/** Erases what the subject did in a conversation of somebody else. */
+/** Erases the subject's data from another owner's conversation. */
 async function erasePart(deps: ErasureDeps, conversation: Found, { subject, eraseRuns }: Erasure) {
   const { org, convId, owner } = conversation;
   const { database, log, files } = deps;

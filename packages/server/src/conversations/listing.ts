@@ -32,9 +32,9 @@ interface Row {
   readonly errorId: string | null;
 }
 
-/** The most matching messages that a search looks at. */
+/** The maximum number of matching messages that a search reads. */
 const MAX_MATCHES = 10_000;
-/** The most other owners of conversations that somebody takes part in whose messages are searched. */
+/** The maximum number of other owners, of conversations that the subject takes part in, whose messages are searched. */
 const MAX_OWNERS = 100;
 
 /**

@@ -210,7 +210,7 @@ async function checkTables(client: pg.Client, migrations: readonly Migration[]):
   );
 }
 
-/** Applies the functions whose files have changed, and drops those whose files are gone. Returns their names. */
+/** Applies the functions whose files have changed, and drops those without a file. Returns their names. */
 async function updateFunctions(client: pg.Client): Promise<readonly string[]> {
   const hashes = await hashesOf(client, "functions");
   const files = functions();

@@ -12,7 +12,7 @@ export async function findPooling(
   another: () => Promise<pg.Client>,
 ): Promise<Pooling | undefined> {
   const session = await sessionOf(client);
-  // A pooler tells its clients a number of its own.
+  // A pooler reports a version of its own to its clients.
   if ((client as pg.Client & { processID?: number }).processID === session) return undefined;
   const other = await another();
   try {

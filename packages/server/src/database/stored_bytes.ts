@@ -199,7 +199,7 @@ export function openStoredBytes(
     wake: new Wake(),
     idleMs: RECOUNT_CHECK_MS,
     async step() {
-      // Should this server die, another one takes its turn an hour later.
+      // If this server dies, another one makes the recount an hour later.
       const [claimed] = await database.query<{ isDue: boolean }>({
         name: "stored_bytes_claim",
         // A database without the row is new: there is nothing to recount yet.

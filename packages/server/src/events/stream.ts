@@ -24,7 +24,7 @@ export interface StreamDefinition {
   readonly events: Readonly<Record<string, EventSchema>>;
 }
 
-/** A stream that somebody wants to append to. */
+/** The stream of an append. */
 export interface StreamState {
   readonly id: string;
   /** The creator; the caller, when the stream does not exist yet. */

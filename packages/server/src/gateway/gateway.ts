@@ -109,7 +109,7 @@ export interface GatewayOptions {
 }
 
 const SWEEP_MS = 20;
-/** Clients of other protocols put files into their JSON. What is larger goes through POST /files. */
+/** Clients of other protocols put files into their JSON. Larger files go through POST /files. */
 const MAX_BODY_WITH_FILES = 8 << 20;
 
 /** Opens the gateway. Resolves when it listens. */

@@ -22,7 +22,7 @@ export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
   return standard?.version === 1 && typeof standard.validate === "function";
 }
 
-/** The JSON Schema of what a schema accepts; undefined where the library does not tell. Throws for what JSON cannot hold. */
+/** The JSON Schema of a schema; undefined where the library does not provide it. Throws for types that JSON cannot represent. */
 export function inputJsonSchema(schema: StandardSchemaV1): Readonly<Record<string, unknown>> | undefined {
   const { jsonSchema } = schema["~standard"] as Partial<StandardJSONSchemaV1["~standard"]>;
   return jsonSchema?.input({ target: "draft-2020-12" });

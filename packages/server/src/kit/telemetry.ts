@@ -59,7 +59,7 @@ export interface TelemetryOptions {
   readonly spanProcessor?: SpanProcessor;
 }
 
-/** The attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME name, of which the latter wins. What is no pair is left out. */
+/** The attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME name, of which the latter wins. Invalid pairs are ignored. */
 export function readResource(serviceName: string | undefined, attributes = ""): Attributes {
   const pairs = attributes.split(",").flatMap((pair) => {
     const [, key, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
@@ -81,7 +81,7 @@ function decoded(value: string): string {
 export async function openTelemetry(options: TelemetryOptions = {}): Promise<Telemetry> {
   const exporter = new PrometheusExporter({ preventServerStart: true });
   const resource = resourceFromAttributes({ "service.name": "khala", ...options.resource });
-  // One series says what reports; no series says which library.
+  // One series identifies the service; no series identifies the library.
   const serializer = new PrometheusSerializer(undefined, false, undefined, false, true);
   const metrics = new MeterProvider({
     resource,

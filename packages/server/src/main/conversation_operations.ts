@@ -27,7 +27,7 @@ export async function trimConversations(
   onProgress?: (progress: TrimmedConversations) => void,
 ): Promise<TrimmedConversations> {
   const { retention, keepMs, janitorEveryMs: everyMs } = conversationSettings(config);
-  // Nobody listens here: servers poll for what is gone.
+  // No wakeups are sent here: servers poll for removed rows.
   const log = await openChatLog(config, database, context, { send() {} });
   const metrics = conversationMetrics(context.telemetry.meter);
   const janitor = startJanitor(database, log, context, {

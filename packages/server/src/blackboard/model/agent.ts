@@ -105,7 +105,7 @@ export interface AgentOptions<
   readonly priority?: number;
   /** Whether it may consume artifacts that it published itself. */
   readonly selfTrigger?: boolean;
-  /** A person must approve each task before it runs; a rule says who may. */
+  /** A person must approve each task before it runs; a rule can restrict who. */
   readonly approval?: boolean | ApprovalRule | ((artifact: A) => boolean | ApprovalRule);
   /** Makes it a tool of `/mcp`: calling it publishes what it consumes, and waits for what it publishes. A text says what it is good for. */
   readonly expose?: boolean | string;

@@ -106,7 +106,7 @@ export function cachedLag(
   };
 }
 
-/** Reports lag at every scrape. If it cannot be read, it is logged and left out, so that the other metrics are still served. */
+/** Reports lag at every scrape. A failed read is logged and skipped, so that the other metrics are still served. */
 export function showLag(
   metrics: BoardMetrics,
   { log }: Pick<Context, "log">,

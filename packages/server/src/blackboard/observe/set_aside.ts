@@ -5,7 +5,7 @@ import type { SetAsideItems } from "./set_aside_items.ts";
 export interface SetAside {
   /** Sets an item aside with its error. Returns how often it has failed. */
   failed(loop: string, item: string, error: unknown): number;
-  /** The item was processed, or is gone. */
+  /** The item was processed, or removed. */
   succeeded(loop: string, item: string): void;
   /** The item was refused for good and is stored with its error; the fields name it in the log. */
   refused(loop: string, fields: object, error: unknown): void;
@@ -24,7 +24,7 @@ const LOOPS = ["board progress", "board schedules", "board parked", "board outbo
 const STORING_LOOPS = ["board router", "board outbox", "board gather"];
 /** Items of one loop that are remembered. */
 const MAX_ITEMS = 1_000;
-/** An item that has not failed for so long is gone. Longer than any delay before the next attempt. */
+/** An item without a failure for this long counts as removed. Longer than any delay before the next attempt. */
 const FORGET_MS = 300_000;
 
 /** Opens the list of what was set aside in this process. */

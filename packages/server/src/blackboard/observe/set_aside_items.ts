@@ -17,7 +17,7 @@ export interface RefusedItem {
   readonly body: string;
 }
 
-/** The stored items that were set aside for good: each waits until somebody retries or discards it. */
+/** The stored items that were set aside for good: each waits for an operator to retry or discard it. */
 export interface SetAsideItems extends Service {
   /** The items of the caller's org, or of all for the platform; oldest first. */
   list(

@@ -102,7 +102,7 @@ export class AgentWorker implements Service {
     this.#wake.wake();
   }
 
-  /** Waits for the work under way, and gives the rest back. */
+  /** Waits for running tasks, and releases the rest. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;

@@ -41,7 +41,7 @@ export interface PostgresBoardOptions extends BoardOptions {
 export interface PostgresBoard extends Board {
   /** Under which name it claims tasks. */
   readonly holder: string;
-  /** Another process sent this wake-up; those of others than the board are passed over. */
+  /** Handles a wake-up of another process; ignores those that are not the board's. */
   onWakeup(name: string): void;
   /** Wake-ups may have been lost. */
   recheck(): void;

@@ -41,7 +41,7 @@ interface Reading {
   asking: Promise<void> | undefined;
 }
 
-/** Lag is read at most this often, and only while somebody publishes. */
+/** Lag is read at most this often, and only during publications. */
 const FRESH_MS = 1_000;
 /** Older lag is not trusted; publishers wait for a new reading. */
 const STALE_MS = 5_000;

@@ -143,7 +143,7 @@ export function openHeldTasks(
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
       const work: Held = { task, resolve, reject, losses: 0, offeredAt: context.clock.now() };
-      // It may be aborted before anybody awaits it, and while the offer fails.
+      // It may be aborted before it is awaited, and while the offer fails.
       promise.catch(() => {});
       const abort = () => reject(signal.reason);
       signal.addEventListener("abort", abort, { once: true });

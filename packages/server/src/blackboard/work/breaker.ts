@@ -14,7 +14,7 @@ export interface BreakerOptions {
   readonly cap?: number;
 }
 
-/** The permission to run one task. Its holder reports the outcome once; "dropped" says nothing about the agent's health. */
+/** The permission to run one task. Its holder reports the outcome once; "dropped" does not count. */
 export interface Permit {
   said(how: "succeeded" | "failed" | "dropped"): void;
 }

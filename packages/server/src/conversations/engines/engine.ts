@@ -33,7 +33,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly history: readonly TranscriptMessageJson[];
   /** Tools that the client executes, for a model that is offered them: call one with `waits_for: "output"`. */
   readonly tools: readonly ClientToolJson[];
-  /** Set when the run goes on, after its server was lost or its tool calls were decided: continue after what is kept. */
+  /** Set when the run continues, after its server was lost or its tool calls were decided: continue after the kept part. */
   readonly resume?: Resume;
   /** Aborts when the run is stopped. */
   readonly signal: AbortSignal;
@@ -51,7 +51,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly publish?: PublishArtifacts;
 }
 
-/** What is kept of an answer that goes on. */
+/** The kept part of an answer that continues. */
 export interface Resume {
   /** How often a lost server made the run resume, this time included; 0 when it only waited for decisions. */
   readonly attempt: number;

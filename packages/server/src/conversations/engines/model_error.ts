@@ -33,7 +33,7 @@ export function modelError(error: unknown): Error {
   return error instanceof Error ? error : new Error("The model failed.", { cause: error });
 }
 
-/** The failure that a finish reason stands for; undefined when the answer is complete. */
+/** The failure for a finish reason; undefined when the answer is complete. */
 export function finishError(reason: string, raw: string | undefined): Error | undefined {
   if (reason === "error") return new Error("the provider gave no reason");
   if (reason === "content-filter") return modelRefused(new Error(`The finish reason is ${raw ?? reason}.`));

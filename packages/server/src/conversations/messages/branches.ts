@@ -12,7 +12,7 @@ export interface Branches {
   /** Makes the branch through a message the active one, down to its newest message. */
   choose(conversation: ConversationRef, messageId: string): Promise<ChooseBranchResponseJson>;
   /**
-   * Tells the sockets of a choice that they were not told of, because its server was lost. Whatever else is appended
+   * Announces a choice that was not announced because its server was lost. Whatever else is appended
    * comes after it. Returns the cursor after it.
    */
   tell(conversation: ConversationRef): Promise<string>;
@@ -159,7 +159,7 @@ async function newestBelow(
   return row?.id;
 }
 
-/** Whether the branch that ends with `leaf` goes through a message. */
+/** Whether the branch that ends with `leaf` contains a message. */
 async function isAbove(
   tx: Tx,
   { org, convId }: ConversationRef,

@@ -14,7 +14,7 @@ export interface ForkRequest {
   readonly edit?: string | undefined;
   /**
    * For clients that name messages by ids of their own. A message that is not stored yet is a new one; of a stored one, another
-   * answer or another version is wanted, or whichever its content says. An edited message keeps its id in these clients.
+   * answer or another version is wanted, or the content decides. An edited message keeps its id in these clients.
    */
   readonly resent?: "regenerate" | "edit" | "either" | undefined;
   /** With `resent`: the answer that is replaced. */
@@ -141,7 +141,7 @@ async function questionOf(tx: Tx, conversation: ConversationId, id: string): Pro
   return question;
 }
 
-/** The message of the active branch that stands in the place of this one. */
+/** The message of the active branch at the same place as this one. */
 async function onActiveBranch(
   tx: Tx,
   { org, convId }: ConversationId,

@@ -13,7 +13,7 @@ export interface Poster {
   readonly author: string;
   /** Whether it may write messages with the role "system". */
   readonly asSystem: boolean;
-  /** It may send the same again: a message of its own that is there already is left out, with its parts. */
+  /** Whether it may send a message again: an existing message of its own is skipped, with its parts. */
   readonly repeats?: true;
   /** The role of a message that names none; "user" by default. */
   readonly role?: "assistant";

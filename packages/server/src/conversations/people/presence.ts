@@ -62,7 +62,7 @@ interface Remote {
   readonly expiresAt: number;
 }
 
-/** Opens the presence. Each announcement of a server replaces its last one, and expires: a dead server's people are gone. */
+/** Opens the presence. Each announcement of a server replaces its last one, and expires: a dead server's users disappear. */
 export function openPresence(context: Context, { serverId, send }: PresenceOptions): Presence {
   const { clock } = context;
   const rooms = new Map<string, Room>();

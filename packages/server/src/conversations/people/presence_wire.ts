@@ -14,7 +14,7 @@ export interface Announcement extends ConversationId {
 /** A NOTIFY has at most 8,000 bytes, and others share it. */
 const MAX_BYTES = 3_000;
 
-/** The announcement as ASCII without line breaks; people beyond its size are left out. */
+/** The announcement as ASCII without line breaks; users beyond its size are left out. */
 export function encodeAnnouncement({ server, n, org, convId, asks, present }: Announcement): string {
   for (let count = present.length; ; count--) {
     const people = present

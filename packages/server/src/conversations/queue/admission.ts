@@ -66,7 +66,7 @@ export type Admission =
   | { readonly kind: "lost" }
   /** No run is active, but one is queued. */
   | { readonly kind: "waiting" }
-  /** Another branch was chosen, and its server was lost before it told the sockets. */
+  /** Another branch was chosen, and its server was lost before it notified the sockets. */
   | { readonly kind: "untold"; readonly conversation: ConversationRef }
   /** The conversation was deleted and created again after its log was opened. */
   | { readonly kind: "replaced" };

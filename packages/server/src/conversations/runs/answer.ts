@@ -262,7 +262,7 @@ function isTooLarge(error: unknown): error is KhalaError {
   return error instanceof KhalaError && error.code === "payload_too_large";
 }
 
-/** Whether another server has taken the run over, or the conversation is gone. */
+/** Whether another server has taken the run over, or the conversation was deleted. */
 function isTakenOver(error: unknown): boolean {
   return error instanceof Fenced || error instanceof StreamGone;
 }

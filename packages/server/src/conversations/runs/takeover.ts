@@ -183,7 +183,7 @@ async function writeEnd(
     const entry = entryText(lost.runId, endEvent(outcome));
     await log.append(lost.logName, [entry], { fence: lost.fence, epoch });
   } catch (error) {
-    // A log that is gone needs no end.
+    // A missing log needs no end.
     if (!(error instanceof StreamGone)) throw error;
   }
   return outcome;

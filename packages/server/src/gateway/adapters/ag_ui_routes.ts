@@ -97,7 +97,7 @@ function paramsOf({ forwardedProps, state, context }: Omit<RunAgentInput, "runId
   });
 }
 
-/** The client's own tools. What else it says of them is for itself. */
+/** The client's own tools. Their other fields are for the client itself. */
 function toolsOf(sent: unknown): object[] {
   if (isEmpty(sent)) return [];
   if (!Array.isArray(sent))

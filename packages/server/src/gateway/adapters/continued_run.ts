@@ -5,7 +5,7 @@ import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { CallDecision } from "../../conversations/waiting/decide.ts";
 import type { FollowedRun } from "./ai_run.ts";
 
-/** A request that says nothing new, but decides the tool calls that a run waits for. */
+/** A request without a new message, which decides the tool calls that a run waits for. */
 export interface Continuation {
   readonly convId: string;
   /** Older ones may be among them: clients send the whole message again. */

@@ -60,7 +60,7 @@ const EXPOSED = [
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq",
 ].join(", ");
 
-/** The durable-streams protocol at `/streams/*`. Its bodies are bytes of any type; the rest of the gateway stays with JSON. */
+/** The durable-streams protocol at `/streams/*`. Its bodies are bytes of any type; other routes accept only JSON. */
 export function durableStreamsRoutes(
   http: Http,
   context: Context,

@@ -14,7 +14,7 @@ interface SentPart {
   readonly metadata?: unknown;
 }
 
-/** The parts of a UI message of the AI SDK: texts and files. Anything else is refused with its field, and not left out. */
+/** The parts of a UI message of the AI SDK: texts and files. Anything else is refused with its field, not dropped. */
 export function readUiParts(sent: unknown, field: string): PartJson[] {
   return eachPart(sent, field, ({ type, url, mediaType, filename }, at) => {
     if (type !== "file") throw invalid(at, "A user's message has parts of the types text and file.");

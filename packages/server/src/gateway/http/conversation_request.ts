@@ -25,7 +25,7 @@ export function readConvId(sent: unknown): string {
   );
 }
 
-/** Reads the id of a run, which may be absent where it says which run is meant. */
+/** Reads the id of a run, which may be absent where the request has only one run. */
 export function readRunId(sent: string): string;
 export function readRunId(sent: unknown): string | undefined;
 export function readRunId(sent: unknown): string | undefined {

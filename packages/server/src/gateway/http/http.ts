@@ -290,7 +290,7 @@ export function httpUrl(host: string, port: number): string {
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** The error of a failed listen: a port in use becomes one that says what to do. */
+/** The error of a failed listen: a port in use gets a message that says what to do. */
 export function listenError(error: unknown, { host, port, setting }: ListenOptions): unknown {
   if ((error as { code?: string }).code !== "EADDRINUSE") return error;
   return new Error(

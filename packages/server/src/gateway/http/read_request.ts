@@ -8,7 +8,7 @@ import {
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 
-/** The size of a body, of which the header of most requests tells. */
+/** The size of a body, which most requests have in a header. */
 export function bodyBytes({ headers, body }: Pick<FastifyRequest, "headers" | "body">): number {
   return Number(headers["content-length"]) || Buffer.byteLength(JSON.stringify(body) ?? "");
 }

@@ -54,7 +54,7 @@ async function watchDocuments(
   if (topic === undefined) throw notFound("document", docKey ?? "");
   requireScope(viewer, "document.read", { topic });
   const feed = await hub.feed(topic);
-  // Payloads may have the same words in them: then somebody reads once more than needed.
+  // Payloads may contain the same words: then a client reads once more than needed.
   const named = docKey === undefined ? "" : `"doc_key":${JSON.stringify(docKey)}`;
   let current = follow();
   return () => feed.leave(current);

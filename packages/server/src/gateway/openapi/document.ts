@@ -54,7 +54,7 @@ const OF_BODIES: readonly ErrorCode[] = ["payload_too_large", "idle_timeout"];
 const INTRODUCTION = `Made from the routes of this server and its protos. 64-bit integers are strings. The sockets are described in
 docs/protocol. Every error has the same shape, with a code of one table.`;
 
-/** The OpenAPI document of a server with these routes. What is not described, such as pages, is left out. */
+/** The OpenAPI document of a server with these routes. Routes without a description, such as pages, are left out. */
 export function openApiDocument(routes: readonly Route[], version: string): OpenApiDocument {
   const schemas = new MessageSchemas();
   const errorBody = json(schemas.ref(ErrorResponseSchema));

@@ -6,7 +6,7 @@ import type { SyncPlane } from "../../sync/plane.ts";
 import { openProcessMonitor } from "./process_monitor.ts";
 import { Rates } from "./rates.ts";
 
-/** The load of the last hour, so that a chart has a past when somebody opens it. */
+/** The load of the last hour, so that a chart has a history when it is opened. */
 export interface History extends Service {
   read(): OverviewHistoryJson;
 }

@@ -9,7 +9,7 @@ export interface ProcessFigures {
   readonly event_loop_p99_ms: number;
 }
 
-/** Measures the process between two looks. */
+/** Measures the process between two samples. */
 export interface ProcessMonitor {
   look(): ProcessFigures;
   stop(): void;

@@ -48,7 +48,7 @@ export interface ChannelDefinition {
   readonly topic: string;
   /** The action a caller must be allowed to take to join; a resource may refuse it later. */
   readonly join: Action;
-  /** The events that clients push besides `auth`, and what each of them does. */
+  /** The events that clients push besides `auth`, and the action of each. */
   readonly events: Readonly<Record<string, Action>>;
   /** Opens the channel for a join. Throws KhalaError to refuse it. */
   open(socket: ChannelSocket, params: unknown): Channel;

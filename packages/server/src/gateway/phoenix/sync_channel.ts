@@ -159,7 +159,7 @@ class SyncChannel implements Channel {
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
     // The token may have been replaced since.
     requireTopics();
-    // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
+    // Nothing is awaited from here to the reply, so its positions are those of the subscriptions.
     const rights = rightsFingerprint(this.#socket.viewer());
     const current = Object.fromEntries(
       places.map(({ name, part, feed }) => [

@@ -215,7 +215,7 @@ export class Connection {
     return false;
   }
 
-  /** A message, or the answer to a ping of ours. Anything else says nothing about the program that holds the socket. */
+  /** A message, or the answer to a ping of ours. Other frames do not show that the program behind the socket is alive. */
   #heard(): void {
     this.#heardAt = this.#context.clock.now();
   }

@@ -94,7 +94,7 @@ class ConversationSocket implements ClientSocket {
     );
   }
 
-  // A token without the scope is refused before it is used. This one may not reach another's conversation any more.
+  // A token without the scope is refused before it is used. This one no longer reaches another subject's conversation.
   viewerChanged(): void {
     try {
       this.#attached?.check(this.#connection.viewer);

@@ -11,7 +11,7 @@ interface Viewer {
   readonly subject: string;
 }
 
-/** Documents that a search looks at, and the largest payload that it reads: more would keep the database busy. */
+/** The limits of a search, in documents and in bytes of a payload: more would keep the database busy. */
 const SEARCHED = 5_000;
 const SEARCHED_BYTES = 65_536;
 /** A larger document has no preview. */

@@ -42,7 +42,7 @@ export interface Heads {
 export interface ReadLimits {
   readonly rows: number;
   readonly bytes: number;
-  /** A larger payload is left out; the row says how large it is. */
+  /** The largest payload that is returned; otherwise the row has only its size. */
   readonly payloadBytes: number;
 }
 

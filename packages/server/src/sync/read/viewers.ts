@@ -35,7 +35,7 @@ interface Org<S> {
   readonly bySubject: Map<string, Set<S>>;
 }
 
-/** Live subscriptions of one topic, arranged so that a batch is encoded once per set of rows that somebody sees. */
+/** Live subscriptions of one topic, arranged so that a batch is encoded once per distinct set of visible rows. */
 export class Viewers<S extends Viewer> {
   readonly #orgs = new Map<string, Org<S>>();
   #size = 0;

@@ -44,7 +44,7 @@ export interface SinkOptions {
    * to be had; `tookMs` is how long the last commit took.
    */
   readonly wakeup?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
-  /** Called after each commit that may have moved a topic by so many updates; `notified` when the commit itself told the others. */
+  /** Called after each commit that may have moved a topic by this many updates; `notified` when the commit sent the wakeup itself. */
   readonly onCommit: (topic: string, updates: number, notified: boolean) => void;
 }
 

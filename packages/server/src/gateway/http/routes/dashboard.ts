@@ -32,7 +32,7 @@ export function dashboardRoutes(http: Http, files: ReadonlyMap<string, ServedFil
     return send(request, reply, page, "no-cache");
   };
   for (const path of PAGES) http.open("GET", path, async (request, reply) => sendPage(request, reply));
-  // It says that there is no such page, and leads back.
+  // A page that reports the missing page, and leads back.
   http.fallback(sendPage);
   for (const [name, file] of files) {
     if (name === "index.html") continue;
