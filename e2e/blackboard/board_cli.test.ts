@@ -246,7 +246,7 @@ describe("without the scope", () => {
     [["set-aside", "list"]],
     [["tail", "runtime.run_summaries"]],
     [["chat", "hello"]],
-  ])("khala %j says so, and fails", async (args) => {
+  ])("khala %j reports it, and fails", async (args) => {
     const token = await server.token({ scopes: ["nothing"] });
     const { code, out, err } = await khala([...args, "--token", token]);
     expect({ code, out }).toEqual({ code: 1, out: "" });

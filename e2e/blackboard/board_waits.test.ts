@@ -71,28 +71,25 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test.each([
     ["in its place", 900, 3],
     ["in a tier", 3_000, 1],
-  ])(
-    "a task that is tried again later is among what the correlation waits for: %s",
-    async (_, delay, fails) => {
-      await using servers = await boardServers(backend);
-      let failures = 0;
-      const shaky = agent("shaky", {
-        consumes: "Job",
-        retry: { attempts: 20, base: delay, cap: delay },
-        run() {
-          if (failures++ < fails) throw new Error("not yet");
-          return { type: "Result", payload: null };
-        },
-      });
-      const khala = await servers.start({ agents: [shaky] });
-      // On Kafka correlations are counted from the first time that somebody asks.
-      await khala.blackboard.correlation(ADA, "c");
-      await publish(khala, { type: "Job", payload: 1, correlation_id: "c" });
-      expect(await waits(khala, "c", "running", { retries: "1" })).toMatchObject({ open: "1", done: "0" });
-      await arrived(khala, "Result");
-      await waits(khala, "c", "done", {});
-    },
-  );
+  ])("a correlation waits for its tasks that are retried later: %s", async (_, delay, fails) => {
+    await using servers = await boardServers(backend);
+    let failures = 0;
+    const shaky = agent("shaky", {
+      consumes: "Job",
+      retry: { attempts: 20, base: delay, cap: delay },
+      run() {
+        if (failures++ < fails) throw new Error("not yet");
+        return { type: "Result", payload: null };
+      },
+    });
+    const khala = await servers.start({ agents: [shaky] });
+    // On Kafka correlations are counted from the first time that somebody asks.
+    await khala.blackboard.correlation(ADA, "c");
+    await publish(khala, { type: "Job", payload: 1, correlation_id: "c" });
+    expect(await waits(khala, "c", "running", { retries: "1" })).toMatchObject({ open: "1", done: "0" });
+    await arrived(khala, "Result");
+    await waits(khala, "c", "done", {});
+  });
 
   test("every server reports the running tasks of all, also one that runs none", async () => {
     await using servers = await boardServers(backend);

@@ -62,7 +62,7 @@ describe.runIf(kafkaHere() && ownKafka()).concurrent("a process of a board on Ka
   );
 
   test.for(ROLES.flatMap((role) => SLEEPS.map((sleep) => ({ role, ...sleep }))))(
-    "$role: asleep at $what, it wakes up fenced by $by, settles nothing of it, and goes on",
+    "$role: suspended at $what, wakes up fenced by $by, settles nothing of it, and continues",
     async ({ role, name, other }) => {
       await using stage = await StepStage.open(broker, role);
       const sleeper = await stage.start("sleeper", "same");

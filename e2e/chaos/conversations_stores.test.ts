@@ -68,7 +68,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
   });
 });
 
-describe.runIf(redisHere().own)("two servers whose Redis fails in the middle of answers", () => {
+describe.runIf(redisHere().own)("two servers whose Redis fails during answers", () => {
   beforeEach(async () => {
     chaos = await ConversationChaos.open("redis");
   });

@@ -67,7 +67,7 @@ describe.runIf(kafkaHere())("a transaction", () => {
   });
 });
 
-describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
+describe.runIf(ownKafka() !== undefined)("a suspended broker", () => {
   test("repeats a commit that timed out, and it holds", { timeout: 240_000 }, async () => {
     await using broker = await startKafka();
     await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "still" } });
@@ -130,7 +130,7 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
   });
 });
 
-describe.runIf(ownKafka() !== undefined)("a board whose brokers are gone", () => {
+describe.runIf(ownKafka() !== undefined)("a board that has lost its brokers", () => {
   test("stops without brokers, with running work", { timeout: 120_000 }, async () => {
     await using broker = await startKafka();
     const context = await testContext();
@@ -191,7 +191,7 @@ async function settle(stage: Stage, text: string): Promise<void> {
   }
 }
 
-describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", () => {
+describe.runIf(ownKafka() !== undefined)("offsets that the group refuses", () => {
   test("fail only their transaction, while there is no coordinator", SLOW, async () => {
     let error: number | undefined = COORDINATOR_NOT_AVAILABLE;
     await using broker = await startWatchedBroker(() => kafkaWireRefusingOffsets(() => error));
@@ -221,7 +221,7 @@ describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", (
   );
 });
 
-describe.runIf(ownKafka() !== undefined)("a transactional id that the broker has forgotten", () => {
+describe.runIf(ownKafka() !== undefined)("a transactional id forgotten by the broker", () => {
   test("costs a publisher one retry at most; routing and settling recover without repetition", {
     timeout: 180_000,
   }, async () => {

@@ -75,7 +75,7 @@ test.for([
   ["put back", "restore"],
   ["put back without leaving a mark", "rewind"],
 ] as const)(
-  "after a backup is %s every cursor from before is stale, also when the counter has passed it again",
+  "after a backup is %s, every earlier cursor is stale, even when the counter has passed it again",
   async ([, restore]) => {
     chaos.startWriters();
     await chaos.steps(50);

@@ -49,7 +49,7 @@ describe("POST /chat", () => {
   test.each([
     ["in the body", { idempotency_key: "key" }, {}],
     ["in the header", {}, { "idempotency-key": "key" }],
-  ])("the same key %s is answered the same and starts nothing twice", async (_, more, headers) => {
+  ])("the same key %s gets the same answer and starts one run", async (_, more, headers) => {
     const convId = newConv();
     const send = () => post({ conv_id: convId, message: "once", ...more }, headers);
     const answers = [];
