@@ -227,7 +227,7 @@ export async function openBoard(
   }
 }
 
-/** Stops a service within `ms`: a later stop goes on in the background. */
+/** Stops a service within `ms`: a slower stop continues in the background. */
 async function stopWithin(
   { clock, log }: Pick<Context, "clock" | "log">,
   ms: number,

@@ -33,7 +33,7 @@ function run(shell: string, ...args: string[]): string[] {
   return execFileSync(shell, args, options).split(/\r?\n/);
 }
 
-/** What a shell offers for the words, the last of them unfinished. */
+/** The completions of a shell for the words, the last of them unfinished. */
 type Offered = (...words: string[]) => string[];
 
 const bash: Offered = (...words) => {
@@ -50,7 +50,7 @@ const fish: Offered = (...words) => {
   return offers.filter(Boolean).map((offer) => offer.split("\t")[0]!);
 };
 
-/** zsh completes on a terminal only: an interactive one is started on one of its own, and says what it would add to the line. */
+/** zsh completes on a terminal only: an interactive one is started on a terminal of its own, and prints its completions. */
 const zsh =
   (load: (script: string) => string): Offered =>
   (...words) => {

@@ -12,7 +12,7 @@ beforeEach(() => {
 
 const notes = () => createCollection(khalaCollectionOptions({ client: hand.client, topic: "notes" }));
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: Promise<void>): Promise<void> {
   await work;
   await settled();

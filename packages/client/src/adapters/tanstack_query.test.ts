@@ -20,7 +20,7 @@ afterEach(() => {
   queryClient.unmount();
 });
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: unknown): Promise<void> {
   await work;
   await settled();

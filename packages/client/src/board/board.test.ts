@@ -10,7 +10,7 @@ beforeEach(() => {
   hand = handClient();
 });
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: unknown): Promise<void> {
   await work;
   await settled();

@@ -4,7 +4,7 @@ import { UNUSED_MS } from "./connection.ts";
 import type { ChannelHandlers } from "./port.ts";
 import { jwt, settled, testConnection } from "./test_support.ts";
 
-/** Handlers that keep what they are told. */
+/** Handlers that record their calls. */
 function recorder(): ChannelHandlers & { readonly told: unknown[] } {
   const told: unknown[] = [];
   return {

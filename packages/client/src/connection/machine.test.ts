@@ -39,7 +39,7 @@ test("live can be reached from every state except closed", () => {
   }
 });
 
-test("opens a socket on every transition to connecting, and drops it on every transition out", () => {
+test("opens a socket on every transition to connecting, and drops it whenever it leaves a socket's states", () => {
   const withSocket = new Set<State>(["connecting", "replaying", "live", "stale"]);
   for (const state of STATES)
     for (const event of EVENTS) {

@@ -122,7 +122,7 @@ test("measures expiry by the server's time once it is known, even if the local c
   await tokens.get();
   tokens.serverTime(place.now(), place.now());
   place.jumped = 7_200_000;
-  // Nobody has compared the clocks since: the token looks old, and a new one is fetched rather than trusted.
+  // The clocks have not been compared since: the token looks old, and a new one is fetched rather than trusted.
   expect(tokens.expired).toBe(true);
   tokens.serverTime(place.now() - 7_200_000, place.now());
   expect(tokens.expired).toBe(false);

@@ -38,12 +38,12 @@ function begin(
   return params;
 }
 
-/** What is kept of the conversation, as text. */
+/** The stored conversation, as text. */
 async function kept(storage: Storage, place = PLACE, scope = "ann"): Promise<string> {
   return JSON.stringify((await storage.load(scope, place))?.documents ?? []);
 }
 
-/** A device on which somebody asked, and got the beginning of an answer. */
+/** A device with a question and the beginning of its answer. */
 async function device(): Promise<Storage> {
   const storage = memory();
   const client = await open(storage);
@@ -170,7 +170,7 @@ describe("the stored conversation", () => {
     const there: string[] = [];
     for (const name of names) if ((await kept(storage, `conversation:${name}`)) !== "[]") there.push(name);
     expect(there).toEqual(names.slice(3));
-    // The one that was looked at again stays, and the next goes.
+    // The conversation that was opened again stays, and the next is evicted.
     client.conversations.get("new").subscribe(() => {});
     await settled();
     begin(client, [said("new", "u")]);

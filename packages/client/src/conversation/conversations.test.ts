@@ -208,7 +208,7 @@ describe("other tabs", () => {
     expect(there.state().messages).toEqual(conversation.state().messages);
     expect(there.state().health).toBe("connecting");
     expect(connection.channels).toHaveLength(1);
-    // The leader is gone: this tab takes the socket, and goes on from where it is.
+    // The leader has closed: this tab takes the socket, and continues from its cursor.
     conversations.close();
     follower.setSource(socketConversationSource(connection));
     expect(connection.channelNow.join()).toEqual({ after: "e-4" });

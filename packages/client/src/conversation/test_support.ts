@@ -193,7 +193,7 @@ export function ofRun(runId: string, ...events: readonly EventJson[]): Entry[] {
   return events.map((event) => ({ runId, event }));
 }
 
-/** An entry as it comes over the socket. */
+/** An entry as the socket sends it. */
 export function eventFrame({ runId, event }: Entry, seq: number): ConversationFrame {
   return { type: "event", seq: String(seq), cursor: `e-${seq}`, run_id: runId, event };
 }

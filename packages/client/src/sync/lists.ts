@@ -16,7 +16,7 @@ export interface ListOptions<Doc = unknown> {
   readonly order?: FieldOf<Doc> | `-${FieldOf<Doc>}` | undefined;
   /** Only documents whose fields have these values. */
   readonly filter?: { readonly [Field in FieldOf<Doc>]?: string | number | boolean | undefined } | undefined;
-  /** Only so many, from the first. */
+  /** The maximum number of items, from the first. */
   readonly limit?: number | undefined;
 }
 

@@ -9,7 +9,7 @@ import { COMMIT_PATIENCE_MS } from "./topic_store.ts";
 const key = (n: number) => `k${String(n).padStart(6, "0")}`;
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/** A plane that continues after a yield when its test says so. */
+/** A plane that continues after a yield when its test lets it. */
 async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
   const hand = testPlane(options);
   const waiting: (() => void)[] = [];

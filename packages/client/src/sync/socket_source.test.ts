@@ -252,7 +252,7 @@ test("bounds the waiting batches while the storage hangs, and resumes from the s
 
   hangs.resolve();
   await settled();
-  // What was taken is stored, and that is where it goes on: the first, and what may wait behind it.
+  // Accepted batches are stored, and it continues from there: the first one, and the bounded queue behind it.
   const { cursor } = (await storage.load("s", "t"))!;
   const reached = Number(cursor.watermark) - 5;
   expect(reached).toBeGreaterThan(5);
@@ -260,7 +260,7 @@ test("bounds the waiting batches while the storage hangs, and resumes from the s
   expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: cursor } });
   const shown = () => [plane.list("t").phase, plane.list("t").items.length];
   expect(shown()).toEqual(["replaying", reached]);
-  // Of the subscription before, which counts no more.
+  // A frame of the earlier subscription, which no longer counts.
   send(31);
   socket.reply(socket.last("subscribe"), {});
   for (let n = reached + 1; n <= 30; n++) {

@@ -57,7 +57,7 @@ test("sorts many items in slices, and keeps a sorted array", async () => {
       fc.integer({ min: 0, max: 3 * SLICE_ITEMS }),
       fc.integer({ min: 1 }),
       async (length, step) => {
-        // Numbers that come in an order that only the step knows.
+        // Numbers in an order that depends only on the step.
         const items = Array.from({ length }, (_, i) => item(String((i * step) % 1_000_003).padStart(7, "0")));
         const expected = items.map(({ key }) => key).sort();
         gaveWay = 0;

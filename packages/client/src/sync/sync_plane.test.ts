@@ -123,7 +123,7 @@ test("fetches a document conditionally, and shows the old one as stale until the
   );
   await settled();
   expect(plane.get("t", "a")).toMatchObject({ data: { big: 1 }, version: "2", stale: false });
-  // What was fetched is newer than what was announced: the announcement of that is old news.
+  // The fetched document is newer than the announced one, so that announcement is outdated.
   await source.sink().apply([update("c", 4, { old: true })], at(5));
   expect(plane.get("t", "c")).toMatchObject({ data: { big: 2 }, version: "4" });
 });
@@ -179,7 +179,7 @@ test("follows a topic while it has subscribers, and a little longer", async () =
   await place.pass(1);
   expect(signal.aborted).toBe(true);
   expect(plane.list("t")).toMatchObject({ items: [], phase: "loading" });
-  // What was stored is there again at once.
+  // Stored documents are shown again at once.
   plane.subscribe("t", () => {});
   await settled();
   expect(plane.list("t").items).toHaveLength(2);
@@ -304,7 +304,7 @@ test("a plane that follows another has its documents, and every change", async (
   await settled();
   expect(follower.plane.list("t").items.map(({ version }) => version)).toEqual(["2"]);
   expect(await follower.storage.load("s", "t")).toBeUndefined();
-  // It takes over: what it has is stored, and it goes on by itself.
+  // It takes over: it stores its documents, and continues by itself.
   follower.plane.setStoring(true);
   follower.plane.setSource(follower.source);
   await settled();

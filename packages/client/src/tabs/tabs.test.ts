@@ -134,7 +134,7 @@ test("a tab is stale without a leader, and a leader that answers in time stays",
   });
   expect(second.conversation.state().health).not.toBe("live");
   server.write("b");
-  // The change was heard: the other asks for what it may have missed.
+  // The change was noticed: the other requests what it may have missed.
   await soon(() => expect(browser.messages.at(-1)).toMatchObject({ type: "follow" }));
   first.place.thaw();
   await complete(second, server);
@@ -309,7 +309,7 @@ test("only the leader stores a conversation, and a new tab starts from it", asyn
     expect(await kept(storage)).toContain("one ");
   });
   expect(await kept(none)).toBeUndefined();
-  // The one that takes over keeps what it has, also when nothing more is said.
+  // The new leader keeps its state, also without further events.
   first.close();
   await soon(async () => {
     await second.place.pass(1_000);

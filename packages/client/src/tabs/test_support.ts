@@ -196,7 +196,7 @@ export class Browser implements Disposable {
   readonly scope = randomUUID();
   readonly #tabs: Tab[] = [];
 
-  /** Opens a tab that follows the topic, and the conversation if told so. */
+  /** Opens a tab that follows the topic, and on request the conversation. */
   open({
     storage = memory(),
     locks = true,

@@ -1,6 +1,6 @@
 import { backoff, type Context, type Service, sleep } from "@khala/server/blackboard";
 
-/** Something that runs until it is stopped or cannot go on. */
+/** Something that runs until it is stopped or fails. */
 export interface Session extends Service {
   /** Drops the running work. */
   discard(): Promise<void>;

@@ -8,7 +8,7 @@ export interface Rule {
   /** A token needs one of these. `<topic>`, `<stream>` and `<agent>` stand for the scope that the resource itself names. */
   readonly scopes: readonly string[];
   /**
-   * What the caller must be to the resource: somebody of its org, its owner, or one of its audience. A resource of the
+   * The caller's relation to the resource: a member of its org, its owner, or one of its audience. A resource of the
    * installation belongs to no org, so the scope alone decides.
    */
   readonly to: "org" | "owner" | "audience" | "installation";

@@ -33,7 +33,7 @@ afterAll(async () => {
   await own[Symbol.asyncDispose]();
 });
 
-/** A janitor that only works when it is told to. */
+/** A janitor that works only when it is called. */
 function janitorWith(options: Partial<JanitorOptions> = {}, on: Log = log) {
   return startJanitor(database, on, context, {
     retention: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
@@ -294,6 +294,6 @@ test("pauses in the background three times as long as each part took, and not wh
   const calm = startJanitor(database, watched, { ...context, clock }, { ...options, active: () => true });
   await patiently(() => expect(trimmed).toBe(10));
   await calm.stop();
-  // Before the first part it has also looked for what there is to do.
+  // Before the first part it has also queried the work to do.
   expect(rests).toEqual([60, 30]);
 });

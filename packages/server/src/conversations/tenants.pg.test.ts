@@ -16,7 +16,7 @@ const quick = engineOf(async function* ({ message }) {
   yield { text_delta: { text: `${message}!` } };
 });
 
-/** What was said in a conversation, as its reader sees it. */
+/** The texts of a conversation, as its reader sees them. */
 async function said(plane: ConversationPlane, caller: Viewer): Promise<string[]> {
   const { messages = [] } = await plane.state(caller, conv);
   return messages.map(({ parts }) => parts![0]!.text ?? "");
@@ -176,7 +176,7 @@ test("an org without a free slot does not delay the queues of others", async () 
   for (const message of ["first", "second"])
     await stopping.plane.chat(eve, { convId: conv, message, policy: "queue" });
   await stopping.plane.stop();
-  // More than are looked at in one go, and all of them have waited for longer.
+  // More than one sweep reads, and all of them have waited longer.
   await servers.database.query({
     text: `INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner, queued, updated_at)
       SELECT 'acme', 'c' || i, 'chat:c' || i, 'ada', 1, now() - interval '1 hour' FROM generate_series(1, 60) i`,

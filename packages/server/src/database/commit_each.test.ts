@@ -8,7 +8,7 @@ const sqlError = (code: string) => Object.assign(new Error(code), { code });
 const lost = () => new KhalaError("unavailable", "lost", {}, { cause: sqlError("ECONNRESET") });
 const items = Array.from({ length: 64 }, (_, i) => i);
 
-/** Commits the items; `fail` says how an attempt fails. Resolves with the outcomes and the sizes of the batches tried. */
+/** Commits the items; `fail` returns the error of an attempt. Resolves with the outcomes and the sizes of the batches tried. */
 async function run(fail: (some: readonly number[], call: number) => unknown, isIdempotent = false) {
   const { random } = await testContext();
   const clock = new ManualClock();

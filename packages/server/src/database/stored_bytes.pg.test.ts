@@ -29,7 +29,7 @@ async function open(limit: number, database: Database = shared.database) {
     ],
     blocks: 1,
   });
-  // After its first sync the next one comes with the clock.
+  // After its first sync the clock triggers the next one.
   await stored.sync();
   return Object.assign(stored, { [Symbol.asyncDispose]: () => stored.stop() });
 }

@@ -49,7 +49,7 @@ export function inheritedOf({ source, at }: Fork): Offset[] {
   return [...before, { stream: source.id, position: at }];
 }
 
-/** The bytes of so many bytes or messages of the append after a position. */
+/** The length of the given bytes or messages of the append after a position. */
 async function lengthWithin(database: Database, source: Stream, begin: bigint, sub: bigint): Promise<bigint> {
   const [row] = await database.query<{ position: bigint; data: Buffer }>({
     name: "durable_streams_fork_chunk",

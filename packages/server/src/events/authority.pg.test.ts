@@ -267,7 +267,7 @@ test("of many concurrent appends at the same sequence of a run exactly one wins,
 test("a bad request in a shared transaction fails alone", async () => {
   const good = Array.from({ length: 30 }, freshRun);
   const bad = freshRun();
-  // An actor that PostgreSQL cannot store: no check of ours stands before it.
+  // An actor that PostgreSQL cannot store, and no check of ours refuses.
   const requests = [
     ...good.slice(0, 15).map((run) => append(run, [step("a")])),
     append(bad, [step("a")], { actor: "nul\0" }),

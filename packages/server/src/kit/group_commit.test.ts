@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { describe, expect, test } from "vitest";
 import { GroupCommit, type GroupCommitOptions, type Outcome } from "./group_commit.ts";
 
-/** A queue whose commits end when the test says so. */
+/** A queue whose commits end when the test ends them. */
 function open(options: Partial<GroupCommitOptions<string>> = {}) {
   const commits: { items: readonly string[]; end: PromiseWithResolvers<readonly Outcome[]> }[] = [];
   const queue = new GroupCommit<string, string>({

@@ -88,7 +88,7 @@ test("a backup of a running server has every row, and restores into an empty dat
   expect(await target.database.query({ text: "SELECT epoch FROM runtime.sync_epoch" })).toEqual([{ epoch }]);
   const { rows } = (await contents(target.database)) as { rows: object };
   expect({ rows }).toEqual({ rows: ((await contents(source.database)) as { rows: object }).rows });
-  // Numbers go on where they were.
+  // Sequences continue where they were.
   await fill(target.database).catch(({ constraint }) =>
     expect(constraint).toBe("durable_streams_org_id_path_key"),
   );

@@ -61,7 +61,7 @@ export async function syncParts(
   };
 }
 
-/** Appends events to a run, of the org "acme" unless said otherwise, wherever it is. */
+/** Appends events to a run at any sequence, of the org "acme" by default. */
 export function appendRun(
   authority: Authority,
   streamId: string,
@@ -120,7 +120,7 @@ export async function projected(database: Database, model: Model): Promise<void>
   );
 }
 
-/** A row of the journal, as a test looks at it. */
+/** A row of the journal, in the form tests compare. */
 export interface JournalEntry {
   readonly watermark: bigint;
   readonly key: string;

@@ -39,7 +39,7 @@ test("lets one of many waiters hold the lock at a time, and leaves no file behin
   expect(await readdir(folder)).toEqual([]);
 });
 
-test("one of many waiters at a time takes over the lock of a dead process", async () => {
+test("takes over the lock of a dead process, for one waiter at a time", async () => {
   await writeFile(lock, `${await deadProcess()}:its-own`);
   let inside = 0;
   let most = 0;

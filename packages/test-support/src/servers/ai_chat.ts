@@ -18,7 +18,7 @@ export type TransportName = (typeof TRANSPORTS)[number];
 export interface ChatOptions {
   readonly token?: string;
   readonly policy?: string;
-  /** Of the HTTP transport. */
+  /** Options of the HTTP transport. */
   readonly fetch?: typeof globalThis.fetch;
   readonly messages?: UIMessage[];
   readonly onData?: (part: { type: string; data: unknown }) => void;

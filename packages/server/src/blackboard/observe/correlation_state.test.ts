@@ -15,7 +15,7 @@ const NAMES: CorrelationName[] = [
   { org: "zeta", name: "c" },
 ];
 
-/** A task that is in these places, one after the other, each time somewhere is looked. */
+/** A task that is in these places, one after the other, at each read. */
 function travelling(...places: ("board" | "off" | "both")[]) {
   const next = () => places.shift() ?? "board";
   const asked: CorrelationName[][] = [];

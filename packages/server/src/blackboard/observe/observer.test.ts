@@ -53,7 +53,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     route: createRouter([reviewer], context),
     consumer: executor.consumer(reviewer),
     observer: boardObserver(metrics, spans),
-    /** What a board does with a draft, in memory. */
+    /** A board's handling of a draft, in memory. */
     async publish(parent?: string): Promise<Artifact> {
       const made = await spans.publish(
         { org: AUTHOR.org, trace: parent },

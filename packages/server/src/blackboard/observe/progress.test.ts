@@ -303,7 +303,7 @@ test("remembers a bounded number of correlations, and forgets those first that w
   progress.observer.published([artifact("a"), artifact("d")]);
   await tick();
   expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d"]);
-  // "b" was forgotten, so nobody knows that it was said already.
+  // "b" was forgotten, so its earlier report is unknown.
   progress.observer.published([artifact("b")]);
   await tick();
   expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d", "b"]);

@@ -33,7 +33,7 @@ beforeEach(async () => {
 });
 afterAll(() => own[Symbol.asyncDispose]());
 
-/** What a server has, whose schema wants a number. */
+/** A server's replays, with a schema that wants a number. */
 function open(): Replays {
   return openReplays(own.database, context, outbox, (_type, payload) => {
     if (typeof payload === "number") return payload + 0.5;

@@ -11,7 +11,7 @@ export interface BoardParts {
   readonly context: Context;
   readonly options: BoardOptions;
   readonly lanes: Lanes;
-  /** Tasks of these agents can be claimed now, about so many. */
+  /** Reports the approximate number of tasks of these agents that can be claimed now. */
   created(agents: ReadonlySet<string>, tasks: number): void;
   /** There are artifacts for the router. */
   unrouted(): void;

@@ -13,7 +13,7 @@ const LIMIT = 2_000;
 const ID = "('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid";
 const CORRELATION = `CASE WHEN i <= 20000 THEN 'big' ELSE 'c' || i / 10 END`;
 
-/** 200,000 open tasks: half of them may run, the others stand behind a hundred keys. One in ten belongs to one correlation. */
+/** 200,000 open tasks: half of them may run, the others wait behind a hundred keys. One in ten belongs to one correlation. */
 const FILL: readonly [rows: number, insert: string][] = [
   [
     OPEN,

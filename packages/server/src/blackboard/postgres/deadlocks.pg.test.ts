@@ -18,7 +18,7 @@ const AGENTS = ["a", "b"];
 const KEYS = 30;
 const HOPS = 12;
 
-/** Counts the transactions that were given up because two waited for each other. */
+/** Counts the transactions aborted by a deadlock. */
 function watched(database: Database) {
   const seen = { deadlocks: 0 };
   const count = (error: unknown): never => {

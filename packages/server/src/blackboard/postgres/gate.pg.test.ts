@@ -55,7 +55,7 @@ test("releases claimed tasks when the gate stays closed, and another server runs
   await eventually("all are settled", () => heard.settlements.length === 600);
   expect(first.runs.length).toBeLessThan(600);
   expect(second.runs.length).toBe(600 - first.runs.length);
-  // What was given back had not been begun: it is no second attempt.
+  // Released tasks had not begun: this is no second attempt.
   expect(new Set(second.attempts())).toEqual(new Set([1]));
   for (const key of range(1, 300)) {
     const order = heard.settlements.filter(({ task }) => task.key === `key ${key}`);

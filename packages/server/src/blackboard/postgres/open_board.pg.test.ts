@@ -191,7 +191,7 @@ test("a settlement whose answer was lost counts once, and publishes its output o
   expect(await outputs()).toBe(1);
 });
 
-/** Another process that works on one agent, and says so before its settlement. It does ten tasks and no more: some are left to the next. */
+/** Another process that works for one agent, and reports before its settlement. It runs at most ten tasks: others remain for the next. */
 const PROCESS = `
 const [support, board, hub, url] = process.argv.slice(1);
 const { testContext } = await import(support + "/kit/context.ts");

@@ -51,7 +51,7 @@ const DAY = 86_400_000;
 const PURGE_EVERY_MS = 3_600_000;
 const PURGE_LEASE_MS = 60_000;
 const PREFIX = "board:";
-/** Of more than so many tasks at a time the others are woken once in a while: a claim of many costs less than many claims. */
+/** Above this many tasks at a time, other servers are woken at intervals: one claim of many tasks costs less than many claims. */
 const FEW_TASKS = 16;
 const CROWD_WAIT_MS = 10;
 

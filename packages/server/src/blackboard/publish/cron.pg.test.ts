@@ -58,7 +58,7 @@ test("fires each time once, however many servers run", async () => {
     await count(n);
   }
   expect(firings()).toEqual(fired(1, 2, 3));
-  // A minute is longer than a claim on the outbox: what was being sent may be sent again, and the id tells the board.
+  // A minute is longer than a claim on the outbox: a firing may be sent again, and the board recognises its id.
   expect(new Set(board.published.map(({ id }) => id)).size).toBe(3);
 });
 

@@ -145,7 +145,7 @@ test("servers share the due artifacts: each is published by one of them", async 
   await clock.advance(1_000);
   for (let i = 0; i < 4; i++) start();
   await until("all are published", () => board.artifacts.length === 500, { on: board });
-  // No time goes by, in which another would take over what one is slow to finish.
+  // The clock stands still, so that no server takes over another's unfinished publications.
   await until("nothing waits", async () => (await rows()).length === 0);
   expect(board.published).toHaveLength(500);
 });

@@ -30,7 +30,7 @@ async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
       await answer?.();
       return lags;
     },
-    // Unless a test says otherwise, all that waits is the org's own.
+    // By default, all waiting tasks are the org's own.
     waiting: async (org: string) =>
       waitingIsKnown
         ? (waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])))

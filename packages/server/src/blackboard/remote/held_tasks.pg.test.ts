@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { openClaims } from "./claims.ts";
 import { openHeldTasks } from "./held_tasks.ts";
 
-/** Rejections that nobody heard of end a server. */
+/** Unhandled rejections end a server. */
 const unheard: unknown[] = [];
 const hear = (error: unknown) => void unheard.push(error);
 beforeEach(() => {
@@ -48,7 +48,7 @@ test.each(["is made", "fails"])("cancelling work while its offer %s cancels that
   const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
   await slow.begun;
   called.abort(new Error("called off"));
-  // Nobody who could hear of it waits yet.
+  // Nothing awaits it yet that could handle the rejection.
   for (let turns = 0; turns < 3; turns++) await new Promise(setImmediate);
   slow.open();
   await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");

@@ -55,7 +55,7 @@ async function taskOf(agent: string, more: Partial<Task> = {}): Promise<Task> {
   return { id, agent, artifacts: [artifact], key: id, attempt: 1, created_at: artifact.created_at, ...more };
 }
 
-/** Works as an executor does: what comes of it is told as the board would. */
+/** Works as an executor does, and reports the settlement as the board would. */
 async function execute(remote: Remote, task: Task, signal = never): Promise<Settlement> {
   const settlement = await remote.work(task, signal).then(
     (outputs): Settlement => ({ kind: "done", outputs: outputs as Artifact[] }),

@@ -55,7 +55,7 @@ const tasks = (count: number) =>
 const groups = async () =>
   (await database.query<{ n: bigint }>({ text: "SELECT count(*) AS n FROM runtime.board_groups" }))[0]!.n;
 const noGroups = () => until("every group is finished", async () => (await groups()) === 0n);
-/** Lets time pass step by step while the database works, until something has come of it. */
+/** Advances time step by step while the database works, until the condition holds. */
 const passing = (what: string, stepMs: number, condition: () => unknown) =>
   until(what, async () => {
     await clock.advance(stepMs);

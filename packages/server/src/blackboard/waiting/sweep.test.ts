@@ -9,7 +9,7 @@ interface TestRow {
   due: number;
 }
 
-/** A sweep over rows of which some are refused with an error that says nothing of the cause. */
+/** A sweep over rows, some of which fail with an error without a cause. */
 async function sweepOf(count: number, isBad: (id: number) => boolean) {
   const clock = new ManualClock();
   const context = await testContext({ clock });

@@ -22,7 +22,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly runId: string;
   /** The message id of the answer, for events without one. */
   readonly messageId: string;
-  /** Who sent the message: the owner, a participant or a service. */
+  /** The sender of the message: the owner, a participant or a service. */
   readonly sender: string;
   /** The text of the message; empty when it has files alone. */
   readonly message: string;
@@ -100,6 +100,6 @@ export interface EngineFactory<Params extends object = object> {
   (conversation: ConversationKey): Engine;
   /** For types alone, never set: what may be sent as `params`. */
   readonly accepts?: Params;
-  /** What `params` of a message must be; anything without a schema. */
+  /** The schema of a message's `params`; anything without one. */
   readonly params?: StandardSchemaV1;
 }

@@ -23,7 +23,7 @@ async function engineAt(answer: (request: IncomingMessage, response: ServerRespo
   };
 }
 
-/** What comes of an answer with this body. */
+/** The result of an answer with this body. */
 async function answered(body: string | Uint8Array, headers: Record<string, string> = NDJSON, options = {}) {
   await using engine = await engineAt((_, response) => response.writeHead(200, headers).end(body));
   return await play(http(engine.url, options), turnOf("hi"));

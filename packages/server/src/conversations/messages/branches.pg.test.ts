@@ -28,7 +28,7 @@ class Counter {
 const textOf = ({ parts = [] }: TranscriptMessageJson) => parts.map(({ text = "" }) => text).join("");
 const idOf = (message: TranscriptMessageJson | undefined) => message!.message_id!;
 
-/** A conversation on a server, and what its log comes to for somebody who has followed it from the beginning. */
+/** A conversation on a server, and the messages its log gives a follower from the beginning. */
 class Talk {
   readonly conv = newConv();
   readonly server: TestServer;

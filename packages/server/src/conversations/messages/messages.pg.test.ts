@@ -29,7 +29,7 @@ async function ask(plane: OpenConversationPlane, conv: string, message: string):
   return run_id;
 }
 
-/** What the table has of a conversation's messages, in their order. */
+/** The stored messages of a conversation, in order. */
 async function stored(servers: Servers, conv: string) {
   return servers.database.query<{
     message_id: string;

@@ -62,7 +62,7 @@ test("members read and write, viewers read, and only the owner and services mana
   await expect(plane.remove(bob, conv)).rejects.toMatchObject(refused);
   const { run_id } = await plane.chat(bob, message);
   await until("the end", async () => (await plane.run(bob, conv, run_id))?.status === "finished");
-  // The engine works for the owner, and the log says who asked.
+  // The engine works for the owner, and the log names the sender.
   const events = await eventsOf(log, conv);
   expect(events.findLast(({ event }) => event.run_started)?.event.run_started?.subject).toBe("bob");
   expect(events.flatMap(({ event }) => event.participants_changed ?? [])).toEqual([

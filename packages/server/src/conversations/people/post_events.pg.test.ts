@@ -111,7 +111,7 @@ test("refuses an invalid post, and stores nothing of it", async () => {
   await end();
 });
 
-// A known gap: the answer is first stored some time after its first word, and then follows what was posted meanwhile.
+// A known gap: the answer is first stored some time after its first word, and then follows posts made before that.
 test.fails("a post during an answer comes after the answer, live and stored", async () => {
   await using servers = await Servers.open();
   const { server, conv, end } = await begun(servers);

@@ -111,7 +111,7 @@ test("removes the users of a dead server within seconds, and keeps those of a li
   dead.add(1);
   await clock.advance(20_000);
   expect(ada.last()).toBe("ada@a,cy@c");
-  // A server that stops says so at once.
+  // A server that stops announces it at once.
   await servers[2]!.stop();
   expect(ada.last()).toBe("ada@a");
   await stop();

@@ -81,7 +81,7 @@ test("after a failed run, the same key and content start another run of the same
   await until("the answer", () => endOf(log, conv, second.run_id!));
   const ids = (await eventsOf(log, conv)).flatMap(({ event }) => event.message?.message_id ?? []);
   expect(ids).toEqual([first.message_id, first.message_id]);
-  // The question is there once.
+  // The question is stored once.
   const { messages = [] } = await plane.state(ada, conv);
   expect(messages.filter(({ role }) => role === "user").map(({ parts }) => parts)).toEqual([
     [{ text: "hello" }],

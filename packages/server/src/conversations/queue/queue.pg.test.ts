@@ -34,7 +34,7 @@ async function attach({ plane }: TestServer, conv: string): Promise<Attached & {
   return Object.assign(attached, { frames });
 }
 
-/** What the log says about the queue, in order. */
+/** The queue events of the log, in order. */
 async function changesOf({ log }: TestServer, conv: string): Promise<unknown[]> {
   return (await eventsOf(log, conv)).flatMap(({ runId, event }) =>
     event.queue_changed ? [[runId, ...textsOf(event.queue_changed.queued)]] : [],

@@ -198,7 +198,7 @@ test("when the log cannot be written, throws the error, frees the key, and accep
     }),
     leaseMs: 3_600_000,
     runTimeoutMs: 60_000_000,
-    // The time for which it is tried goes by at once.
+    // The time for retries passes at once.
     clock: { now: () => began + (Date.now() - began) * 1_000, after: leap },
   });
   const conv = convId();

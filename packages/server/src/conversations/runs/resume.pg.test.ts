@@ -9,7 +9,7 @@ import { endOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.
 const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 
-/** Calls a tool, then says so; hangs in the middle of the sentence while it may. */
+/** Calls a tool, then reports it; hangs in the middle of the sentence while it may. */
 class Worker {
   readonly turns: Turn[] = [];
   executed = 0;
@@ -35,7 +35,7 @@ class Worker {
   }
 }
 
-/** A server whose time stands still: it renews nothing. */
+/** A server with a stopped clock: it renews nothing. */
 async function lostServer(servers: Servers, engine: EngineFactory) {
   const clock = new ManualClock(Date.now());
   return { ...(await servers.start({ engine, clock, leaseMs: 500 })), clock };

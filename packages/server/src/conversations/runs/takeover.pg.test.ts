@@ -23,7 +23,7 @@ const textOf = async (...args: Parameters<typeof eventsOf>) =>
   JSON.stringify(await eventsOf(...args), ofBigint);
 const ofBigint = (_: string, value: unknown) => (typeof value === "bigint" ? String(value) : value);
 
-/** A server whose time stands still: it renews nothing, and knows nothing of it. */
+/** A server with a stopped clock: it renews nothing, without noticing. */
 async function pausedServer(servers: Servers, engine: GatedEngine, leaseMs = 200) {
   const clock = new ManualClock(Date.now());
   const server = await servers.start({ engine: engine.factory, clock, leaseMs });
@@ -220,7 +220,7 @@ test("an end that the lost server still wrote counts, and gets no second one", a
 test("the server that takes a lost run over starts the queued one", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
-  // Both messages come before its lease is over.
+  // Both messages arrive before its lease ends.
   const gone = await pausedServer(servers, engine, 3_000);
   const conv = convId();
   await gone.plane.chat(ada, { convId: conv, message: "one" });
@@ -300,7 +300,7 @@ test("a server that writes its end during the takeover is either fenced or accep
   await servers.start({
     engine: quick,
     leaseMs: 100,
-    // Whenever the other one has looked into the log, the lost server wakes and writes.
+    // Whenever the other one has read the log, the lost server wakes and writes.
     wrapLog: (log) => ({
       ...log,
       async read(...args) {

@@ -20,7 +20,7 @@ afterEach(() => servers[Symbol.asyncDispose]());
 const PAY = { tool_call_id: "pay", tool: "pay", input: { euros: 5 } };
 const ASK = { tool_call_id: "ask", tool: "ask", input: { question: "Where?" } };
 
-/** Asks for an approval to pay, or for what the client knows, or for both, as the message says; then says how it went. */
+/** Asks for an approval to pay, for a client's output, or for both, by the message; then reports the results. */
 class Asking {
   readonly turns: Turn[] = [];
   paid = 0;
@@ -286,7 +286,7 @@ test("another server continues a run whose server is lost after the decision", a
   const engine = new Asking();
   const server = await start(engine);
   const { conv, runId } = await waiting(server, "pay");
-  // As after a crash between the decision and the takeover: decided, and nobody at work.
+  // As after a crash between the decision and the takeover: decided, without a server.
   await decide(await start(engine, { maxEngines: 0 }), conv, "pay", { approve: true });
   await server.plane.sweep();
   await becomes(server, conv, "finished");

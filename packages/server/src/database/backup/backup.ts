@@ -15,7 +15,7 @@ export const PORTABLE = `SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalsty
 /** The progress of a backup or a restore. */
 export interface BackupProgress {
   readonly table: string;
-  /** Its index, from 1, of so many. */
+  /** The index of the table, from 1. */
   readonly nth: number;
   readonly tables: number;
   /** Bytes of rows so far. */

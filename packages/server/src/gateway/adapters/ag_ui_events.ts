@@ -9,7 +9,7 @@ import type {
 import { type KnownParts, NOTHING_KNOWN } from "./continued_run.ts";
 import { INTERRUPTED_CALL, type Streamed, UnfinishedStep } from "./unfinished_step.ts";
 
-/** An event of AG-UI 1.0, as it goes on the wire. */
+/** An event of AG-UI 1.0 in its wire form. */
 export interface AgUiEvent {
   readonly type: string;
   readonly [field: string]: unknown;

@@ -36,7 +36,7 @@ function play(events: readonly EventJson[], chunks = new AiChunks("r1")): AiChun
   return events.flatMap((event) => chunks.event(event));
 }
 
-/** What the AI SDK makes of the chunks. */
+/** The message that the AI SDK makes of the chunks. */
 async function read(
   chunks: readonly AiChunk[],
 ): Promise<{ message: UIMessage | undefined; errors: string[] }> {

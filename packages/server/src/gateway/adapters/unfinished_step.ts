@@ -7,7 +7,7 @@ interface Sent {
 }
 
 /**
- * What a stream has sent of the step that is not completed. A run that is resumed makes that step again, and a stream
+ * The sent part of an incomplete step. A resumed run repeats that step, and a stream
  * cannot take back what it has sent: repeated text is skipped, and different text is sent whole, as a new part.
  */
 export class UnfinishedStep {

@@ -13,7 +13,7 @@ import { openSockets } from "./sockets.ts";
 
 const IDLE_MS = 90_000;
 
-/** Sockets alone. `/pinged` pings its clients with each heartbeat, as `/ws` does; `/silent` does not, as Phoenix. */
+/** A server with only sockets. `/pinged` pings its clients with each heartbeat, as `/ws` does; `/silent` does not, as Phoenix. */
 async function openServer() {
   const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
   const context = await testContext({ clock });

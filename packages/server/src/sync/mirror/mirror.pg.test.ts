@@ -11,7 +11,7 @@ import { type FollowerOptions, startMirrorFollower } from "./mirror_follower.ts"
 
 const TOPIC = runSummaries.topic;
 
-/** A mirror in memory that keeps what it is told, as the port asks. */
+/** A mirror in memory that keeps every update, as the port requires. */
 class Recorder implements Mirror {
   readonly name: string;
   readonly batches: MirrorBatch[] = [];
@@ -100,7 +100,7 @@ const place = async (database: Database) => {
   return row;
 };
 
-/** Resolves when the mirror has been told of everything that is committed. */
+/** Resolves when the mirror has received everything that is committed. */
 const followed = ({ database }: Setup, name = "recorder") =>
   vi.waitFor(
     async () =>
@@ -306,7 +306,7 @@ test("after a restore, documents with lower versions replace those of the old ep
   ]);
   await rotateEpoch(here.database, here.parts.context);
   await here.write("a", 1, "restored");
-  // The watermark is the same as before the restore: that it was reached says nothing.
+  // The watermark is the same as before the restore: reaching it proves nothing.
   await expect
     .poll(() => sink.held.get("run:a"), { timeout: 60_000 })
     .toMatchObject({

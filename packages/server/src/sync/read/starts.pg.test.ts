@@ -30,7 +30,7 @@ test("covers positions of a start up to the next one on another PostgreSQL", asy
   await setHead(database, 4);
   const same = await start(database);
   await setHead(database, 5);
-  // What follows happens on another PostgreSQL server, such as one that was restored.
+  // From here on it is another PostgreSQL server, such as a restored one.
   await database.query({ text: "UPDATE runtime.sync_starts SET postgres = 'earlier'" });
   const second = await start(database);
   await setHead(database, 9);

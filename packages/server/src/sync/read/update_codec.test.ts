@@ -41,7 +41,7 @@ const vectors: { cases: Vector[] } = JSON.parse(readFileSync(file, "utf8"));
 const casesOf = (message: string) =>
   vectors.cases.filter((each) => each.message === `openagents.sync.v1.${message}`);
 
-/** The journal row that an update comes from. */
+/** The journal row of an update. */
 function rowOf(update: UpdateVector): JournalRow {
   const payload = update.payload ? canonicalJson(update.payload) : null;
   return {
@@ -195,7 +195,7 @@ describe("any batch", () => {
           event: "frame",
         });
         const { update_batch: ours } = payload as { update_batch: BatchVector };
-        // The mapping leaves out what is empty or zero; ours says it.
+        // The JSON mapping omits empty and zero fields; ours writes them.
         expect(ours).toEqual({
           updates: [],
           ...expected,

@@ -102,11 +102,11 @@ test("re-emits only different documents: changed, deleted, new and narrowed ones
     documents: 5n,
     differing: 4n,
   });
-  // What is re-emitted is one version newer.
+  // Re-emitted documents are one version newer.
   expect(await journalOf(database, today.topic, head)).toMatchObject([
     { key: "thing:gone", version: 2n, op: "delete", payload: null },
     { key: "thing:late", version: 1n, op: "upsert", payload: '{"name":"late","seen":1}' },
-    // Those who may not see it any more are told so, and then those who may.
+    // Viewers that lose it get their update first, then those that keep it.
     { key: "thing:secret", version: 2n, op: "delete", audience: null, hiddenFrom: ["ada"] },
     { key: "thing:secret", version: 2n, op: "upsert", audience: ["ada"] },
     { key: "thing:x7", version: 2n, op: "upsert", payload: '{"name":"x7","seen":101}' },
@@ -215,7 +215,7 @@ test("writers and the projector continue, and the result is that of the whole lo
     progress.map((now) => now.position).toSorted((a, b) => Number(a - b)),
   );
   expect(progress.every((now) => now.position <= now.head)).toBe(true);
-  // A re-emitted row and a projected one are alike; but a document that nobody touched and that did not differ is silent.
+  // Re-emitted rows look like projected ones; but an unchanged document has no new row.
   const touched = new Set((await journalOf(database, today.topic, head)).map((row) => row.key));
   const quiet = [...(await foldOf(database, today))].filter(
     ([, { payload }]) => JSON.parse(payload).seen === 1 && /"t\d{3}[^7]"/.test(payload),
@@ -428,7 +428,7 @@ test("reprojects a stream that the live projection has set aside, which then con
   await reproject(database, parts.context, today, {
     inline: true,
     onProgress() {
-      // Events of the paused stream that come after its document was compared are not lost either.
+      // Events of the paused stream after its document was compared are not lost either.
       if (more++ < 3) void fillStreams(parts, names(5));
     },
   });

@@ -120,7 +120,7 @@ test("does not change other topics", async () => {
   expect(await journalOf(database, TOPIC)).toHaveLength(1);
 });
 
-/** Stops before the nth statement of the transaction until it is let go. */
+/** Stops before the nth statement of the transaction until it is released. */
 function pausedBefore(database: Database, nth: number) {
   const reached = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();

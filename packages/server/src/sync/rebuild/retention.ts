@@ -12,7 +12,7 @@ export interface RetentionOptions {
   readonly metrics: SyncMetrics;
   /** Whether the journal has payloads. */
   readonly inline: boolean;
-  /** Documents of a topic have expired, so many. */
+  /** Called with the number of documents of a topic that have expired. */
   readonly onExpired: (topic: string, documents: number) => void;
   /** Whether this process holds the lease. */
   readonly active: () => boolean;

@@ -209,7 +209,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
     expect(stream?.error).toMatch(
       /^The projection of app\.fragile failed at event 3 \(run\.step, run r, sequence 3\): /,
     );
-    // What comes before the event is not held back, and neither is the stream of that name in another org.
+    // Events before it are not held back, and neither is the stream of that name in another org.
     await patiently(async () => {
       expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 });
       expect(await document(own.database, model, "globex fragile:r")).toEqual({ steps: 2 });

@@ -43,7 +43,7 @@ const remove = (version: number, id = "d"): DocumentWrite => {
   return { ...rest, op: "delete" };
 };
 
-/** The journal in short: version, op, who is told. */
+/** The journal in short: version, op, audience. */
 async function told(after = 0n): Promise<string[]> {
   const rows = await journalOf(shared.database, model.topic, after);
   return rows.map(
@@ -199,7 +199,7 @@ test.each(SEEDS)("after any writes, a viewer's updates add up to what it may see
   }
 });
 
-/** What a client holds that followed the journal: newer versions only. */
+/** The documents of a client that followed the journal: newer versions only. */
 function viewOf(journal: readonly JournalEntry[], org: string, subject: string): Map<string, bigint> {
   const held = new Map<string, { version: bigint; alive: boolean }>();
   for (const row of journal) {
