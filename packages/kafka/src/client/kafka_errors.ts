@@ -104,7 +104,7 @@ export function toKhalaError({ log }: Pick<Context, "log">, error: unknown): unk
   if (isFenced(error))
     return new KhalaError(
       "stale_producer",
-      "Another producer has taken over, or this process stood still for too long: nothing was written.",
+      "Another producer has taken over, or this process was suspended for too long. Nothing was written.",
       {},
       options,
     );

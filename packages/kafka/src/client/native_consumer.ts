@@ -169,7 +169,7 @@ async function refusal(
     if (!missing) return undefined;
     return new KhalaError(
       "unavailable",
-      `Kafka did not take offset ${missing.offset} of partition ${missing.partition} of ${missing.topic}, as while its readers change. Try again.`,
+      `Kafka did not accept offset ${missing.offset} of partition ${missing.partition} of ${missing.topic}, for example because its group is rebalancing. Try again.`,
       { retry_after_ms: 500 },
     );
   } catch (error) {

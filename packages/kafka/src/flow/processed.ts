@@ -131,7 +131,7 @@ async function readUntil(
     if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a transaction that never ends.`,
+        `The states of settled tasks cannot be read to their end: no record arrived for ${STALLED_MS} ms. Look for a transaction that never ends.`,
       );
   }
 }

@@ -79,7 +79,7 @@ export function failureOf(record: Pick<KafkaRecord, "headers">): Failure {
   const stack = headerText(record, HEADER.exceptionStack);
   return {
     class: headerText(record, HEADER.exceptionClass) ?? "Error",
-    message: headerText(record, HEADER.exceptionMessage) ?? "The record does not say what happened.",
+    message: headerText(record, HEADER.exceptionMessage) ?? "The record has no error message.",
     ...(stack !== undefined && { stack }),
     kind: kind === "fatal" || kind === "rate_limited" ? kind : "retryable",
   };

@@ -116,7 +116,7 @@ async function eventually<T>(
       if (clock.now() >= deadline)
         throw new KhalaError(
           "unavailable",
-          `Kafka does not show ${what}: ${(error as Error).message}. Check its brokers and what this client may describe.`,
+          `Kafka does not return ${what}: ${(error as Error).message}. Check its brokers and the rights of this client.`,
           {},
           { cause: error },
         );

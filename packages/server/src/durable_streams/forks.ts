@@ -22,7 +22,7 @@ export async function forkOf(database: Database, source: Stream, request: ForkRe
   const { offset, sub } = request;
   const begin = offset === undefined ? source.tail : positionIn(source, offset);
   if (begin === undefined)
-    throw new KhalaError("invalid_request", "Stream-Fork-Offset is -1, or an offset of the source.", {
+    throw new KhalaError("invalid_request", "Stream-Fork-Offset must be -1, or an offset of the source.", {
       field: "stream-fork-offset",
     });
   const at = sub === 0n ? begin : begin + (await lengthWithin(database, source, begin, sub));

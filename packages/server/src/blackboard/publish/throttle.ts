@@ -59,7 +59,7 @@ export function openThrottle(
 ): Throttle {
   const { soft, hard, agents, counts = () => true } = options;
   if (!(soft >= 0 && hard > soft))
-    throw new TypeError("Publishing is slowed at a lower lag than it is refused at.");
+    throw new TypeError("The lag that slows publishing must be below the lag that refuses it.");
   const { clock } = context;
   /** Least recently used first. */
   const readings = new Map<string, Reading>();

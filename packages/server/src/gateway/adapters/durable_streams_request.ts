@@ -76,7 +76,7 @@ function readForkOffset(value: string): Offset {
   if (offset) return offset;
   throw invalid(
     "stream-fork-offset",
-    "Stream-Fork-Offset is -1, or a Stream-Next-Offset of the source, unchanged.",
+    "Stream-Fork-Offset must be -1, or a Stream-Next-Offset of the source, unchanged.",
   );
 }
 
