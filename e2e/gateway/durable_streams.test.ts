@@ -278,7 +278,7 @@ test("a character split over two appends is one character in the events", async 
   expect(await (await fetch(`${url}?offset=${offset}`)).text()).toBe("é!");
 });
 
-test("a caller who may read the source alone can fork it, and owns the fork", async () => {
+test("only a caller who may read the source can fork it, and then owns the fork", async () => {
   const source = `${server.url}/forks/private`;
   await create(source, text, "ada's");
   const from = { "Stream-Forked-From": "/streams/forks/private" };

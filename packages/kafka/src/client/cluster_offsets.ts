@@ -79,7 +79,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
 
   return {
     committed: (groups, { stable, patient = stable !== undefined } = {}) =>
-      retry("what groups have committed", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("the committed offsets of groups", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         const found = await admin.listConsumerGroupOffsets({
           groups: stable ? groups.map((groupId) => ({ groupId, topics: byTopic(stable) })) : groups,
           requireStable: stable !== undefined,
@@ -87,7 +87,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         return new Map(found.map(({ groupId, topics }) => [groupId, offsetsOf(topics)]));
       }),
     list: (topics, at, { patient = false } = {}) =>
-      retry("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("the ends of its topics", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         await count(admin, counts, topics);
         const found = await admin.listOffsets({
           topics: topics.map((name) => ({
@@ -107,7 +107,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         );
       }),
     removeMember: (groupId, clientId) =>
-      retry("who is in its groups", BRIEFLY_MS, async () => {
+      retry("the members of its groups", BRIEFLY_MS, async () => {
         const group = (await admin.describeGroups({ groups: [groupId] })).get(groupId);
         const members = [...(group?.members.values() ?? [])]
           .filter((member) => member.clientId === clientId)
