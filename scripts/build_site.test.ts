@@ -4,7 +4,7 @@ import { importName } from "../site/import_name.ts";
 
 const leavesFrom = (page: string, target: string) => leaves(target, `/repo/docs/${page}`, "/repo/docs");
 
-test("links to pages, headings and other sites stay links", () => {
+test("keeps links to pages, headings and other sites", () => {
   for (const target of [
     "AGENTS.md",
     "protocol/HTTP.md#tokens",
@@ -17,7 +17,7 @@ test("links to pages, headings and other sites stay links", () => {
   expect(leavesFrom("protocol/HTTP.md", "../sync/METRICS.md")).toBe(false);
 });
 
-test("links to what is no page are shown as paths", () => {
+test("shows links to files without a page as paths", () => {
   for (const target of [
     "../compose.yaml",
     "../README.md",
@@ -29,7 +29,7 @@ test("links to what is no page are shown as paths", () => {
   expect(leavesFrom("protocol/HTTP.md", "../../proto/openagents/sync/v1/http.proto")).toBe(true);
 });
 
-test("a module of the API reference is named as it is imported", () => {
+test("names a module of the API reference by its import", () => {
   expect(importName("client/src")).toBe("@khala/client");
   expect(importName("client/src/adapters/tanstack_query")).toBe("@khala/client/tanstack-query");
   expect(() => importName("client/src/core")).toThrow("does not export");

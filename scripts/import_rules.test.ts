@@ -153,10 +153,10 @@ test("every room of the server has its rule", () => {
 describe.for(rooms)("%s", (room) => {
   const others = rooms.filter((other) => other !== room && !MAY_IMPORT[room]!.includes(other));
 
-  test("imports only what is below it", () => {
+  test("imports only rooms below it", () => {
     expect(forbidden.get(between(room).file) ?? []).toEqual(others.map((other) => `../${other}/thing.ts`));
   });
-  test("is held to it in its subfolders too", () => {
+  test("applies to its subfolders too", () => {
     expect(forbidden.get(deeper(room).file) ?? []).toEqual(others.map((other) => `../../${other}/thing.ts`));
   });
 });
@@ -165,11 +165,11 @@ test("contracts imports no package of ours, nothing of Node, and no test", () =>
   expect(forbidden.get(PROBES.contracts.file)).toEqual(["@khala/server", "node:fs", "./names.test.ts"]);
 });
 
-test("client imports contracts alone", () => {
+test("client imports only contracts", () => {
   expect(forbidden.get(PROBES.client.file)).toEqual(["@khala/server", "@khala/cli", "node:fs"]);
 });
 
-test("the dashboard is built on client alone", () => {
+test("the dashboard imports only client", () => {
   expect(forbidden.get(PROBES.dashboard.file)).toEqual(["@khala/server", "@khala/contracts", "node:fs"]);
 });
 
@@ -177,11 +177,11 @@ test("cli imports packages by their names", () => {
   expect(forbidden.get(PROBES.cli.file)).toEqual(["../../server/src/main/khala.ts"]);
 });
 
-test("a plane names no driver, no setting, no package above it", () => {
+test("a plane imports no driver, no setting, and no package above it", () => {
   expect(forbidden.get(PROBES.plane.file)).toEqual(PROBES.plane.imports);
 });
 
-test("only the room that owns it imports the client of PostgreSQL, of HTTP, of WebSocket and of tokens", () => {
+test("only one room imports the client of PostgreSQL, of HTTP, of WebSocket and of tokens", () => {
   expect(forbidden.get(PROBES.clients.file)).toEqual([
     "pg",
     "ioredis",
@@ -193,7 +193,7 @@ test("only the room that owns it imports the client of PostgreSQL, of HTTP, of W
   expect(forbidden.get(PROBES.door.file)).toEqual(["pg", "ioredis", "../main/config.ts"]);
 });
 
-test("khala.ts and tests may name anything", () => {
+test("khala.ts and tests may import anything", () => {
   expect(forbidden.get(PROBES.root.file)).toBeUndefined();
   expect(forbidden.get(PROBES.test.file)).toBeUndefined();
 });

@@ -61,22 +61,22 @@ describe("compared with a release", () => {
     });
   };
 
-  test("the same files and a new migration are fine", () => {
+  test("accepts the same files and a new migration", () => {
     expect(problems({})).toEqual([]);
     expect(problems({ "migrations/0003_next.sql": "CREATE TABLE runtime.next (id int);" })).toEqual([]);
   });
 
-  test("released tables and migrations are not edited, renamed or removed", () => {
+  test("refuses to edit, rename or remove released tables and migrations", () => {
     for (const path of ["baseline/sync.sql", "migrations/0002_first.sql"])
       expect(problems({ [path]: "SELECT 1;" })).toEqual([expect.stringContaining(`${path}: it is released`)]);
     expect(problems({ "baseline/sync.sql": undefined })).toHaveLength(1);
   });
 
-  test("before the first release everything may change", () => {
+  test("accepts any change before the first release", () => {
     expect(problems({ "baseline/sync.sql": "x" }, { releases: [], released: new Map() })).toEqual([]);
   });
 
-  test("a contract names a release that is at least a minor older", () => {
+  test("a contracting migration names a release that is at least a minor older", () => {
     const contract = (line: string, version = "0.3.0") =>
       problems({ "migrations/0003_next.sql": `${line}\n${DROP}` }, { version });
     expect(contract("-- later")).toEqual([expect.stringContaining("drops")]);
@@ -86,7 +86,7 @@ describe("compared with a release", () => {
       expect(contract(line, "0.2.9")).toEqual([expect.stringContaining("released version")]);
   });
 
-  test("migrations are numbered without gaps", () => {
+  test("numbers migrations without gaps", () => {
     expect(problems({ "migrations/0004_next.sql": "" })).toEqual([expect.stringContaining("0003")]);
     expect(problems({ "migrations/0002_again.sql": "" })).not.toEqual([]);
   });

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 
-test("an npm that left out the link to the Node of the lock gets it, and the page is built by that Node", () => {
+test("links the lockfile's Node if npm left out the link, and builds the page with it", () => {
   const root = mkdtempSync(join(tmpdir(), "khala-prepare-"));
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
   const modules = join(root, "node_modules");

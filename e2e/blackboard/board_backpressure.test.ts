@@ -34,7 +34,7 @@ async function post({ auth, url }: Khala, draft: object): Promise<Response> {
   });
 }
 
-test("while an agent lags publishing is slowed by how far it is behind, and beyond that refused", async () => {
+test("slows publishing in proportion to an agent's lag, and refuses it beyond the limit", async () => {
   await using servers = await boardServers();
   const held = new Held();
   const slow = agent("slow", {

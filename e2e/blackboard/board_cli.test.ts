@@ -81,7 +81,7 @@ async function deadLetters(count: number) {
 describe("khala publish", () => {
   withServer();
 
-  test("publishes what it is told, and says under which id", async () => {
+  test("publishes the given artifact, and prints its id", async () => {
     const correlation = randomUUID();
     const id = randomUUID();
     const args = ["publish", "Draft", "--payload", '{"text":"hi"}', "--correlation", correlation, "--id", id];
@@ -97,7 +97,7 @@ describe("khala publish", () => {
     expect((await khala([...args, ...more])).out).toBe(`Draft ${id} is there already.\n`);
   });
 
-  test("takes the payload from a file or the input, and may do it later", async () => {
+  test("reads the payload from a file or stdin, and can schedule the artifact", async () => {
     await writeFile(join(folder, "draft.json"), '{"text":"from a file"}');
     const file = await khala(["publish", "Note", "--payload", "@draft.json", "--json"]);
     const [{ id }] = lines<{ id: string }>(file.out) as [{ id: string }];
@@ -111,7 +111,7 @@ describe("khala publish", () => {
     expect(lines(later.out)).toMatchObject([{ status: "scheduled" }]);
   });
 
-  test("what is wrong is one line, and an exit code", async () => {
+  test("reports an error in one line, with an exit code", async () => {
     expect(await khala(["publish", "Draft", "--payload", "{"])).toMatchObject({ code: 2, out: "" });
     expect(await khala(["publish", "Draft", "--payload", "@nowhere.json"])).toMatchObject({
       code: 2,
@@ -156,7 +156,7 @@ describe("khala agents", () => {
 describe("khala dlq", () => {
   withServer();
 
-  test("lists and shows what could not be done", async () => {
+  test("lists and shows dead letters", async () => {
     const { correlation_id, letters } = await deadLetters(3);
     const list = await khala(["dlq", "list", "picky", "--correlation", correlation_id]);
     expect(list.out.trim().split("\n")).toHaveLength(4);
@@ -195,7 +195,7 @@ describe("khala dlq", () => {
     expect(await khala(["dlq", "replay", "picky", ...both, "--payload", "1"])).toMatchObject({ code: 2 });
   });
 
-  test("replays all of a correlation, page by page, and says how far it is", {
+  test("replays all of a correlation, page by page, and reports progress", {
     timeout: 60_000,
   }, async () => {
     const { correlation_id } = await deadLetters(120);
@@ -221,7 +221,7 @@ describe("khala dlq", () => {
   });
 });
 
-describe("without the right", () => {
+describe("without the scope", () => {
   withServer();
   const id = randomUUID();
 
@@ -246,7 +246,7 @@ describe("without the right", () => {
     [["set-aside", "list"]],
     [["tail", "runtime.run_summaries"]],
     [["chat", "hello"]],
-  ])("khala %j says so, and fails", async (args) => {
+  ])("khala %j reports it, and fails", async (args) => {
     const token = await server.token({ scopes: ["nothing"] });
     const { code, out, err } = await khala([...args, "--token", token]);
     expect({ code, out }).toEqual({ code: 1, out: "" });
@@ -257,7 +257,7 @@ describe("without the right", () => {
 describe("khala worker", () => {
   const file = join(ROOT, "packages/test-support/src/programs/board_app.ts");
 
-  test("does the work of an app whose servers do none, and stops in order", async () => {
+  test("works for an app whose servers run no agents, and stops in order", async () => {
     await using own = await testDatabase();
     await using idle = await startBoard(own.url, { agents: app.agents }, { KHALA_BOARD_AGENTS: "false" });
     const child = start(["worker", "--app", file], { DATABASE_URL: own.url });
@@ -269,7 +269,7 @@ describe("khala worker", () => {
     expect((await ended)[0]).toBe(0);
   });
 
-  test("without a database or agents it says what to do", async () => {
+  test("without a database or agents, says what to do", async () => {
     const none = await khala(["worker", "--app", file, "--data-dir", join(folder, "empty")]);
     expect(none).toMatchObject({ code: 2, err: expect.stringContaining("Set DATABASE_URL") });
   });

@@ -41,7 +41,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
         return waiting.length === count && waiting;
       });
 
-    test("a task waits for a person: approved it runs once, rejected never; a second decision changes nothing", async () => {
+    test("a held task runs once when approved and never when rejected; a second decision changes nothing", async () => {
       await using servers = await boardServers(backend);
       const ran: unknown[] = [];
       const signer = agent("signer", {
@@ -83,7 +83,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 
   describe("pause and resume", () => {
-    test("an agent that is paused on one server works on neither, and goes on when the other resumes it", async () => {
+    test("an agent paused on one server works on neither, and continues when the other resumes it", async () => {
       await using servers = await boardServers(backend);
       const worker = agent("worker", {
         consumes: "Job",
@@ -108,7 +108,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(await listed(one, "Result")).toHaveLength(20);
     });
 
-    test("a pause outlives the servers", async () => {
+    test("a pause survives a restart of the servers", async () => {
       await using servers = await boardServers(backend);
       const worker = agent("worker", { consumes: "Job", run: () => ({ type: "Result", payload: null }) });
       const first = await servers.start({ agents: [worker] });
@@ -123,7 +123,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 
   describe("cancel and resume a correlation", () => {
-    test("what runs is told to stop, the rest is parked, and resuming runs all of it to the end", async () => {
+    test("cancelling aborts running tasks and makes dead letters of all, and resuming replays them", async () => {
       await using servers = await boardServers(backend);
       const held = new Held();
       let resumed = false;
@@ -168,7 +168,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(await listed(one, "Result")).toHaveLength(10);
     });
 
-    test("what waits for its time is forgotten", async () => {
+    test("cancelling drops scheduled artifacts", async () => {
       await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const khala = await servers.start({ agents: [], clock });
@@ -186,7 +186,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(late.map(({ correlation_id }) => correlation_id)).toEqual(["d"]);
     });
 
-    test("a correlation of which half failed is resumed where it failed", async () => {
+    test("resuming a half-failed correlation runs the failed half", async () => {
       await using servers = await boardServers(backend);
       const world = broken();
       const polisher = agent("polisher", {
@@ -207,7 +207,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 
   describe("replays", () => {
-    test("two clicks on two servers run it once, under a key of its own", async () => {
+    test("two clicks on two servers replay once, under a new key", async () => {
       await using servers = await boardServers(backend);
       const world = broken();
       const [one, two] = [
@@ -237,7 +237,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       });
     });
 
-    test("a replay runs with the payload that a person put in its place, and a replay that fails is a new dead letter", async () => {
+    test("a replay runs with an edited payload, and a failed replay is a new dead letter", async () => {
       await using servers = await boardServers(backend);
       const world = broken();
       const khala = await servers.start({ agents: [fragile(world)] });
@@ -257,7 +257,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(world.runs).toHaveLength(5);
     });
 
-    test("replay-all replays everything once, and leaves nothing for the second", async () => {
+    test("replay-all replays everything once, and leaves nothing for the second call", async () => {
       await using servers = await boardServers(backend);
       const world = broken();
       const [one, two] = [
@@ -279,7 +279,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 });
 
-test("an agent that does not exist cannot be paused", async () => {
+test("pausing an unknown agent is refused", async () => {
   await using servers = await boardServers();
   const khala = await servers.start({ agents: [] });
   await expect(khala.blackboard.pause("nobody")).rejects.toMatchObject({ code: "not_found" });

@@ -78,7 +78,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     });
 
   describe("POST /blackboard/v1/artifacts", () => {
-    test("one artifact is published, read back, and worked on", async () => {
+    test("publishes an artifact, reads it back, and runs its task", async () => {
       const correlation_id = randomUUID();
       const answer = await post<PublishResponseJson>("/artifacts", draft({ correlation_id, tags: ["a"] }));
       expect(answer).toEqual({
@@ -105,7 +105,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(await server.correlation(correlation_id, "done")).toMatchObject({ correlation_id, dead: "0" });
     });
 
-    test("a thousand at once are answered in their order", async () => {
+    test("answers a thousand artifacts at once in their order", async () => {
       const ids = Array.from({ length: 1_000 }, () => randomUUID());
       const artifacts = ids.map((id) => ({ id, type: "Bulk", payload: null }));
       const first = await post<PublishResponseJson>("/artifacts", { artifacts });
@@ -117,7 +117,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(body.artifacts).toHaveLength(3);
     });
 
-    test("an id and version with another content is a conflict", async () => {
+    test("refuses a known id and version with other content as a conflict", async () => {
       const id = randomUUID();
       await server.publish({ id, type: "Note", payload: 1 });
       expect(codeOf(await post("/artifacts", { id, type: "Note", payload: 2 }))).toEqual({
@@ -129,7 +129,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(body).toMatchObject({ payload: 2, version: 2 });
     });
 
-    test("if one is wrong none is published, and each that is wrong is named", async () => {
+    test("publishes none if one is wrong, and names each wrong one", async () => {
       const good = randomUUID();
       const artifacts = [draft({ id: good }), draft({ payload: { text: 7 } }), draft({ colour: "red" })];
       const { status, body } = await post<Refusal>("/artifacts", { artifacts });
@@ -158,26 +158,26 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(answer.body.error).toMatchObject({ code: "invalid_request", field });
     });
 
-    test("one that is to come later is scheduled", async () => {
+    test("schedules an artifact for later", async () => {
       const not_before = new Date(Date.now() + 3_600_000).toISOString();
       const answer = await post<PublishResponseJson>("/artifacts", draft({ not_before }));
       expect(answer.body.artifacts![0]!.status).toBe("scheduled");
       expect((await server.get(`/artifacts/${answer.body.artifacts![0]!.id}`)).status).toBe(404);
     });
 
-    test("a body over the limit is refused", async () => {
+    test("refuses a body over the limit", async () => {
       const answer = await post<Refusal>("/artifacts", { type: "Big", payload: "x".repeat(1 << 20) });
       expect(codeOf(answer)).toEqual({ status: 413, code: "payload_too_large" });
     });
   });
 
-  describe("who may", () => {
-    test("without a token nobody", async () => {
+  describe("access", () => {
+    test("refuses every request without a token", async () => {
       const response = await fetch(`${server.url}/blackboard/v1/artifacts`);
       expect(response.status).toBe(401);
     });
 
-    test("reading is not writing, and pausing is neither", async () => {
+    test("reading, writing and pausing each need their scope", async () => {
       const reader = await server.token({ scopes: ["blackboard:read"] });
       const writer = await server.token({ scopes: ["blackboard:write"] });
       const missing = { status: 403, code: "missing_scope" };
@@ -190,7 +190,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(codeOf(await post("/correlations/c/pause", {}, reader))).toEqual(missing);
     });
 
-    test("what belongs to another org is not there", async () => {
+    test("shows nothing of another org", async () => {
       const { correlation_id, letters } = await deadLetters("picky", 1);
       const { id: letter, task } = letters[0]!;
       const { id } = task;
@@ -205,7 +205,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(body.dead_letters).toEqual([]);
     });
 
-    test("what does not exist is 404", async () => {
+    test("answers 404 for a missing resource", async () => {
       const none = { status: 404, code: "not_found" };
       const operator = await server.token({
         scopes: ["ops", "platform", "blackboard:write", "blackboard:read", "blackboard:work:*"],
@@ -251,7 +251,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   }
 
   describe("dead letters", () => {
-    test("have the error and the task, and run again once, edited", async () => {
+    test("have the error and the task, and can be replayed once, edited", async () => {
       const { correlation_id, letters } = await deadLetters("edited", 1);
       const [letter] = letters;
       const { id } = letter!.task;
@@ -310,7 +310,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     const lazy = async () =>
       (await server.get<AgentListJson>("/agents")).body.agents!.find(({ name }) => name === "lazy")!;
 
-    test("agents are listed with what they consume, and lag by partition", async () => {
+    test("lists agents with the types they consume, and lag by partition", async () => {
       const { status, body } = await server.get<AgentListJson>("/agents");
       expect(status).toBe(200);
       expect(body.agents!.map(({ name }) => name).toSorted()).toEqual(
@@ -326,7 +326,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(lag.body.partitions!.map(({ reader }) => reader)).toContain("reviewer");
     });
 
-    test("a client that announces JSON, and then sends none, is served where none is needed", async () => {
+    test("accepts an empty body with a JSON content type where no body is needed", async () => {
       const headers = {
         authorization: `Bearer ${await server.token({ scopes: ["platform"] })}`,
         "content-type": "application/json",
@@ -346,7 +346,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(await outputsOf(correlation_id, "Chore.done")).toHaveLength(1);
     });
 
-    test("what waits for an agent that is cancelled becomes dead letters, and what comes then runs", async () => {
+    test("cancelling an agent makes dead letters of its waiting tasks, and later tasks run", async () => {
       const operator = await server.token({ scopes: ["platform"] });
       await post("/agents/lazy/pause", {}, operator);
       const correlation_id = randomUUID();
@@ -360,7 +360,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(await outputsOf(later, "Chore.done")).toHaveLength(1);
     });
 
-    test("a correlation that is paused waits, says so, and goes on when it is resumed", async () => {
+    test("a paused correlation waits, shows it, and continues when it is resumed", async () => {
       const correlation_id = randomUUID();
       await server.publish({ type: "Start", payload: null, correlation_id });
       expect((await post(`/correlations/${correlation_id}/pause`)).status).toBe(204);
@@ -375,7 +375,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(await server.correlation(correlation_id, "done")).not.toHaveProperty("waits");
     });
 
-    test("a correlation that is cancelled stops, and what was dead of it can be resumed", async () => {
+    test("cancelling a correlation stops it, and resuming replays its dead letters", async () => {
       const { correlation_id } = await deadLetters("resumed", 1);
       expect((await post(`/correlations/${correlation_id}/cancel`)).status).toBe(204);
       expect(await server.correlation(correlation_id, "cancelled")).toBeTruthy();
@@ -383,7 +383,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(resumed).toEqual({ status: 202, body: { replayed: 1 } });
     });
 
-    test("a task that waits for a person runs once it is approved, and not if it is refused", async () => {
+    test("a held task runs once it is approved, and not if it is rejected", async () => {
       const correlation_id = randomUUID();
       const [yes, no] = [randomUUID(), randomUUID()];
       await server.publish({ id: yes, type: "Contract", payload: 1, correlation_id });

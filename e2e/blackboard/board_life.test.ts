@@ -21,7 +21,7 @@ import type { Caller } from "../../packages/server/src/blackboard/plane.ts";
 
 const HOUR = 3_600_000;
 
-test("lists look back as far as FLOCK_INDEX_WINDOW, also those of one type, and what is older is found by its id", async () => {
+test("lists cover FLOCK_INDEX_WINDOW artifacts, also by type, and older ones are found by id", async () => {
   await using servers = await boardServers();
   const khala = await servers.start({ agents: [], settings: { FLOCK_INDEX_WINDOW: "5" } });
   const drafts = ["Odd", "Even", "Odd", "Even", "Odd", "Even", "Odd"].map((type, payload) => ({
@@ -41,8 +41,8 @@ test("lists look back as far as FLOCK_INDEX_WINDOW, also those of one type, and 
 });
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
-  describe("what waits survives a restart", () => {
-    test("a join of which one half came before the restart, and the other after it", async () => {
+  describe("waiting work survives a restart", () => {
+    test("a join with one half before the restart, and the other after it", async () => {
       await using servers = await boardServers(backend);
       const pair = agent("pair", {
         consumes: ["Left", "Right"],
@@ -60,7 +60,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(await stands(after, "c", "done")).toMatchObject({ artifacts: "3", dead: "0" });
     });
 
-    test("a batch whose time ran out while no server was there", async () => {
+    test("a batch whose time ran out while no server ran", async () => {
       await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const packer = agent("packer", {
@@ -85,7 +85,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(new Set(boxes.map(({ payload }) => (payload as []).length))).toEqual(new Set([3, 10]));
     });
 
-    test("work under way when the server stops is done by the next one, and visible once", async () => {
+    test("the next server runs a task that was running at the stop, and its output is published once", async () => {
       await using servers = await boardServers(backend);
       const held = new Held();
       const keys: string[] = [];
@@ -110,7 +110,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 
   describe("time", () => {
-    test("not_before publishes later, and not before", async () => {
+    test("not_before publishes at that time, and not before", async () => {
       await using servers = await boardServers(backend);
       const clock = new JumpClock();
       const reader = agent("reader", { consumes: "Letter", run: () => ({ type: "Answer", payload: null }) });
@@ -126,7 +126,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(await khala.blackboard.get(ADA, id!)).toMatchObject({ payload: 1 });
     });
 
-    test("a schedule fires once for each time with two servers", async () => {
+    test("a schedule fires once per time with two servers", async () => {
       await using servers = await boardServers(backend);
       const clock = new JumpClock();
       // Far from now, so that none comes by itself while this runs.
@@ -161,7 +161,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
 });
 
 describe("chains", () => {
-  test("a chain ends at the depth limit with a dead letter that says so", async () => {
+  test("a chain ends at the depth limit with a dead letter that names it", async () => {
     await using servers = await boardServers();
     const ping = agent("ping", { consumes: "Ping", run: () => ({ type: "Pong", payload: null }) });
     const pong = agent("pong", { consumes: "Pong", run: () => ({ type: "Ping", payload: null }) });
@@ -173,7 +173,7 @@ describe("chains", () => {
     expect(await stands(khala, "loop", "failed")).toMatchObject({ artifacts: "6", done: "5", dead: "1" });
   });
 
-  test("an agent does not consume what it published, unless it says so", async () => {
+  test("an agent does not consume its own output, unless selfTrigger is set", async () => {
     await using servers = await boardServers();
     const next = (payload: unknown) => ({ type: "Step", payload: Number(payload) - 1 });
     const shy = agent("shy", { consumes: "Step", run: ({ artifact }) => next(artifact.payload) });
@@ -192,7 +192,7 @@ describe("chains", () => {
   });
 });
 
-describe("who sees what", () => {
+describe("visibility", () => {
   const seen = (name: string, labels?: readonly string[]) =>
     agent(name, {
       consumes: "Note",
@@ -200,7 +200,7 @@ describe("who sees what", () => {
       run: ({ artifact }) => ({ type: `Seen.${name}`, payload: artifact.payload }),
     });
 
-  test("private, labelled, org and public artifacts reach the agents and the people that they are for", async () => {
+  test("private, labelled, org and public artifacts reach the agents and people they are for", async () => {
     await using servers = await boardServers();
     const khala = await servers.start({
       agents: [seen("anyone"), seen("named"), seen("cleared", ["secret"])],
@@ -255,7 +255,7 @@ describe("who sees what", () => {
   });
 
   test.each(BACKENDS)(
-    "nobody replaces what they may not read, and another org has ids of its own, on %s",
+    "refuses to replace an artifact the caller may not read, and separates ids of two orgs, on %s",
     async (backend) => {
       await using servers = await boardServers(backend);
       const { blackboard } = await servers.start({ agents: [seen("anyone")] });
@@ -281,7 +281,7 @@ describe("who sees what", () => {
     },
   );
 
-  test("who may not read an artifact is told neither its payload nor its failure by a dead letter or an approval", async () => {
+  test("dead letters and approvals hide payload and error from callers who may not read the artifact", async () => {
     await using servers = await boardServers();
     const agents = [
       agent("broken", {
@@ -327,7 +327,7 @@ describe("who sees what", () => {
     ]);
   });
 
-  test("another org sees no artifact, dead letter, correlation or approval, and can change none", async () => {
+  test("another org sees and changes no artifact, dead letter, correlation or approval", async () => {
     await using servers = await boardServers();
     const agents = [
       agent("broken", {
@@ -373,7 +373,7 @@ describe("who sees what", () => {
   });
 });
 
-test("one wrong payload of three: none is published, and the error names it", async () => {
+test("publishes none of three artifacts if one payload is wrong, and names it", async () => {
   await using servers = await boardServers();
   const schemas = { Draft: z.object({ words: z.number() }) };
   const khala = await servers.start({ agents: [], schemas });

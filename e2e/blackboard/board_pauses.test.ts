@@ -63,7 +63,7 @@ const parked = ({ blackboard }: Khala, correlationId: string, count: number) =>
 const START = { type: "Start", payload: null, correlation_id: "c" };
 
 describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
-  test("the tasks of a paused correlation wait and no others, and go on in their order", async () => {
+  test("only the tasks of a paused correlation wait, and they continue in order", async () => {
     await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const [one, two] = [await servers.start({ agents: [worker] }), await servers.start({ agents: [worker] })];
@@ -92,7 +92,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     );
   });
 
-  test("a pause outlives the servers, and what it holds runs when somebody resumes it", async () => {
+  test("a pause survives a restart, and held tasks run after it is resumed", async () => {
     await using servers = await boardServers(backend);
     const { worker, started, byKey } = recorder();
     const first = await servers.start({ agents: [worker] });
@@ -111,7 +111,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     expect(byKey()).toEqual(inOrder(12));
   });
 
-  test("however often a correlation is paused and resumed, each task starts once and in its order", async () => {
+  test("pausing and resuming any number of times starts each task once and in order", async () => {
     await using servers = await boardServers(backend);
     const { worker, byKey } = recorder();
     const khala = await servers.start({ agents: [worker] });
@@ -131,7 +131,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     expect(byKey()).toEqual(inOrder(published));
   });
 
-  test("a paused correlation that is cancelled becomes dead letters, and resuming runs them", async () => {
+  test("cancelling a paused correlation makes dead letters, and resuming runs them", async () => {
     await using servers = await boardServers(backend);
     const { worker, started } = recorder();
     const khala = await servers.start({ agents: [worker] });
@@ -149,7 +149,7 @@ describe.each(BACKENDS)("on %s", TIMEOUT, (backend) => {
     expect(await stands(khala, "c", "done")).toMatchObject({ done: "5", dead: "0" });
   });
 
-  test("a cancelled agent stops what it does and drops what waits for it; what comes then runs", async () => {
+  test("cancelling an agent aborts running tasks and drops waiting ones; later tasks run", async () => {
     await using servers = await boardServers(backend);
     const held = new Held();
     let holding = true;

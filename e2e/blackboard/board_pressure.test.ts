@@ -23,7 +23,7 @@ interface Refusal {
 }
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
-  test("publishing is slowed, then refused, when an agent lags; what runs meanwhile is settled with its outputs", async () => {
+  test("slows, then refuses publishing when an agent lags, and still settles running tasks with their outputs", async () => {
     await using servers = await boardServers(backend);
     const [stuck, held] = [new Held(), new Held()];
     const lagging = agent("lagging", {
@@ -95,7 +95,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     await eventually("publishing is free again", () => note().catch(() => false));
   });
 
-  test("an agent that somebody paused holds no publisher back", async () => {
+  test("a paused agent does not delay publishers", async () => {
     await using servers = await boardServers(backend);
     const lazy = agent("lazy", { consumes: "Job", run: () => undefined });
     const settings = { KHALA_BOARD_LAG_SLOW: "1", KHALA_BOARD_LAG_REFUSE: "2" };
@@ -113,7 +113,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 });
 
-test("one org's backlog holds neither another org nor other types back", async () => {
+test("one org's backlog delays neither another org nor other types", async () => {
   await using servers = await boardServers();
   const stuck = new Held();
   const busy = agent("busy", {
@@ -141,7 +141,7 @@ test("one org's backlog holds neither another org nor other types back", async (
 });
 
 describe("breakers", () => {
-  test("what a server with an open breaker has taken is done by one that is well, long before its lease ends", async () => {
+  test("tasks held by a server with an open breaker run on a healthy one, long before the lease ends", async () => {
     await using servers = await boardServers();
     const how = { consumes: "Job", concurrency: 50, order: "none" } as const;
     const retry = { attempts: 1_000, base: 1, cap: 1 };
@@ -161,7 +161,7 @@ describe("breakers", () => {
     await arrived(second, "Result", 60);
   });
 
-  test("the breaker of an agent that fails opens, lets one try, and closes after a success", async () => {
+  test("the breaker of a failing agent opens, tries one task, and closes after a success", async () => {
     await using servers = await boardServers();
     const clock = new JumpClock();
     let broken = true;

@@ -10,7 +10,7 @@ const foreign = testViewer({ subject: "mallory", org: "evil", scopes: ["ops"] })
 const platform = testViewer({ subject: "root", org: "evil", scopes: ["platform"] });
 const ALL = { after: "", limit: 100 };
 
-test("an artifact that the board refuses for good is kept with its error, to retry or discard", async () => {
+test("keeps an artifact that the board refuses for good, with its error, to retry or discard", async () => {
   await using servers = await boardServers();
   const { blackboard } = await servers.start({ agents: [] });
   const id = randomUUID();
@@ -56,7 +56,7 @@ test("an artifact that the board refuses for good is kept with its error, to ret
   await expect(blackboard.retrySetAside(operator, third!.id!)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("artifacts that cannot be routed are set aside one by one, and the rest is routed", async () => {
+test("sets artifacts that cannot be routed aside one by one, and routes the rest", async () => {
   await using servers = await boardServers();
   const { database } = servers;
   const publisher = await servers.start({ agents: [] });

@@ -7,7 +7,7 @@ import { ADA, EVE } from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {
-  test("the four calls that the seed names: publish, get, list and list_by_type, after a restart too", async () => {
+  test("publish, get, list and list_by_type work, also after a restart", async () => {
     await using store = await testDatabase();
     const settings = await backendSettings(backend);
     const shout = agent("shout", {
@@ -34,7 +34,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   });
 });
 
-test("the lists have all that the window keeps, also where it is larger than usual", async () => {
+test("the lists return the whole window, also a larger one", async () => {
   await using store = await testDatabase();
   await using server = await startBoard(store.url, {}, { FLOCK_INDEX_WINDOW: "10002" });
   const { blackboard } = server.khala;

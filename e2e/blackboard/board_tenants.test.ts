@@ -6,7 +6,7 @@ import { ADA, boardServers, EVE, personOf, stands } from "@khala/test-support/se
 import { describe, expect, test } from "vitest";
 
 describe.each(BACKENDS)("on %s", (backend) => {
-  test("every legal org and correlation id has its document", async () => {
+  test("every legal org and correlation id has a document", async () => {
     await using servers = await boardServers(backend);
     const reader = agent("reader", { consumes: "Note", run: () => {} });
     const khala = await servers.start({ agents: [reader] });
@@ -31,7 +31,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(khala.blackboard.problems()).toEqual([]);
   });
 
-  test("inputs of one org that fail do not stop the agent for another", async () => {
+  test("failing inputs of one org do not stop the agent for another", async () => {
     await using servers = await boardServers(backend);
     const runs: string[] = [];
     const reader = agent("reader", {
@@ -59,7 +59,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(new Set(runs).size).toBe(runs.length);
   });
 
-  test("a correlation is controlled by who started it, and by operators of its org", async () => {
+  test("a correlation is controlled by its initiator, and by operators of its org", async () => {
     await using servers = await boardServers(backend);
     const writer = agent("writer", { consumes: "Topic", run: () => ({ type: "Draft", payload: null }) });
     const { blackboard } = await servers.start({ agents: [writer] });
@@ -88,7 +88,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await expect(blackboard.cancel(operator, "nothing")).rejects.toMatchObject({ code: "not_found" });
   });
 
-  test("nobody takes a correlation over with an artifact that has its name as its id", async () => {
+  test("an artifact whose id is a correlation's name gives no control over it", async () => {
     await using servers = await boardServers(backend);
     const { blackboard } = await servers.start({ agents: [] });
     const bob = personOf("acme", "bob");
@@ -99,7 +99,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await blackboard.cancel(ADA, name);
   });
 
-  test("workers of one org that wait do not keep those of another from its tasks", async () => {
+  test("waiting workers of one org do not keep tasks from another's", async () => {
     await using servers = await boardServers(backend);
     const { blackboard } = await servers.start({
       agents: [agent("remote", { consumes: "Errand" })],
@@ -118,7 +118,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await Promise.all(waiting);
   });
 
-  test("an approval may exclude who made the request, and ask for a scope", async () => {
+  test("an approval rule may exclude the requester, and require a scope", async () => {
     await using servers = await boardServers(backend);
     const rule = { not: "requester", scope: "finance" } as const;
     const planner = agent("planner", { consumes: "Bill", run: () => ({ type: "Payment", payload: null }) });
@@ -145,7 +145,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await blackboard.approvals(ADA)).toEqual([]);
   });
 
-  test("an output replaces what its agent made or its reader sees, and nothing private beside", async () => {
+  test("an output may replace artifacts its agent made or its reader sees, and nothing private beside", async () => {
     await using servers = await boardServers(backend);
     const named = agent("named", {
       consumes: "Topic",
@@ -197,7 +197,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   });
 });
 
-test("an org that publishes too fast is refused, and others are not", async () => {
+test("refuses an org that publishes too fast, and no other", async () => {
   await using servers = await boardServers();
   const { blackboard } = await servers.start({ agents: [], settings: { KHALA_BOARD_PUBLISH_RATE: "2" } });
   const note = { type: "Note", payload: null };

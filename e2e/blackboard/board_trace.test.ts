@@ -74,7 +74,7 @@ async function publishInTrace(khala: Khala): Promise<{ readonly id: string }> {
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   describe("traces", () => {
-    test("one trace spans publish, route, process and settle, and the same of what came of it", async () => {
+    test("one trace spans publish, route, process and settle, also of the outputs", async () => {
       await using sink = await collector();
       await using servers = await boardServers(backend);
       let handed: string | undefined;
@@ -180,7 +180,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       return { seen, of, [Symbol.dispose]: () => socket[Symbol.dispose]() };
     }
 
-    test("a client follows a correlation on another server while it progresses, and sees how it ended", async () => {
+    test("a client follows a correlation's progress on another server, to its end", async () => {
       await using servers = await boardServers(backend);
       const door = Promise.withResolvers<void>();
       let fixed = false;
@@ -231,7 +231,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
 });
 
 describe.each(BACKENDS)("a dead letter on %s", (backend) => {
-  test("has the trace of its artifact, from the publication to the attempts that failed", async () => {
+  test("has the trace of its artifact, from publication to the failed attempts", async () => {
     await using sink = await collector();
     await using servers = await boardServers(backend);
     const agents = [

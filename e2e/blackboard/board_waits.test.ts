@@ -17,7 +17,7 @@ const waits = ({ blackboard }: Khala, correlationId: string, status: string, wha
   });
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
-  test("a correlation says what it waits for, and is done when it waits for nothing", async () => {
+  test("a correlation lists what it waits for, and is done when nothing is left", async () => {
     await using servers = await boardServers(backend);
     const clock = new JumpClock();
     const signer = agent("signer", {
@@ -71,30 +71,27 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test.each([
     ["in its place", 900, 3],
     ["in a tier", 3_000, 1],
-  ])(
-    "a task that is tried again later is among what the correlation waits for: %s",
-    async (_, delay, fails) => {
-      await using servers = await boardServers(backend);
-      let failures = 0;
-      const shaky = agent("shaky", {
-        consumes: "Job",
-        retry: { attempts: 20, base: delay, cap: delay },
-        run() {
-          if (failures++ < fails) throw new Error("not yet");
-          return { type: "Result", payload: null };
-        },
-      });
-      const khala = await servers.start({ agents: [shaky] });
-      // On Kafka correlations are counted from the first time that somebody asks.
-      await khala.blackboard.correlation(ADA, "c");
-      await publish(khala, { type: "Job", payload: 1, correlation_id: "c" });
-      expect(await waits(khala, "c", "running", { retries: "1" })).toMatchObject({ open: "1", done: "0" });
-      await arrived(khala, "Result");
-      await waits(khala, "c", "done", {});
-    },
-  );
+  ])("a correlation waits for its tasks that are retried later: %s", async (_, delay, fails) => {
+    await using servers = await boardServers(backend);
+    let failures = 0;
+    const shaky = agent("shaky", {
+      consumes: "Job",
+      retry: { attempts: 20, base: delay, cap: delay },
+      run() {
+        if (failures++ < fails) throw new Error("not yet");
+        return { type: "Result", payload: null };
+      },
+    });
+    const khala = await servers.start({ agents: [shaky] });
+    // On Kafka correlations are counted from the first time that somebody asks.
+    await khala.blackboard.correlation(ADA, "c");
+    await publish(khala, { type: "Job", payload: 1, correlation_id: "c" });
+    expect(await waits(khala, "c", "running", { retries: "1" })).toMatchObject({ open: "1", done: "0" });
+    await arrived(khala, "Result");
+    await waits(khala, "c", "done", {});
+  });
 
-  test("every server tells what runs on all, also one that does no work", async () => {
+  test("every server reports the running tasks of all, also one that runs none", async () => {
     await using servers = await boardServers(backend);
     const held = Promise.withResolvers<void>();
     const worker = agent("worker", { consumes: "Job", run: () => held.promise });
@@ -115,7 +112,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     await everywhere("0 waiting, 0 running");
   });
 
-  test("every server tells how much all have done, also after a restart", async () => {
+  test("every server reports the totals of all, also after a restart", async () => {
     await using servers = await boardServers(backend);
     const failed = new Set<string>();
     const worker = agent("worker", {
@@ -147,7 +144,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   });
 });
 
-test("a correlation of which something waits is a document that says so", async () => {
+test("the document of a waiting correlation shows what it waits for", async () => {
   await using servers = await boardServers();
   const reader = agent("reader", { consumes: "Late", run: () => undefined });
   const khala = await servers.start({ agents: [reader] });

@@ -77,7 +77,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     server.post<SettleResponseJson & { error?: { code: string } }>(`/claims/${claimId}/settle`, body);
 
   describe("workers over HTTP", () => {
-    test("claim on one server, heartbeat and settle on the other", async () => {
+    test("claim on one server, send heartbeats and settle on the other", async () => {
       const correlation_id = randomUUID();
       const id = await one.publish({ type: "Raw", payload: { text: "hi" }, correlation_id });
       const claim = await one.claim("editor");
@@ -103,7 +103,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect((await settle(one, claim.claim_id, {})).body.error?.code).toBe("lease_lost");
     });
 
-    test("a claim that waits ends when its token is revoked on another server, and takes nothing", async () => {
+    test("a waiting claim ends without a task when its token is revoked on another server", async () => {
       const token = await two.token({ sub: "worker" });
       const waiting = two.post<{ error?: { code: string } }>(
         "/agents/editor/claim",
@@ -127,7 +127,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       await settle(one, claim.claim_id, {});
     });
 
-    test("a failure is tried again, then it is a dead letter", async () => {
+    test("a failure is retried, then becomes a dead letter", async () => {
       const correlation_id = randomUUID();
       await one.publish({ type: "Raw", payload: 1, correlation_id });
       const failure = { class: "ValueError", message: "no words", stack: "at line 7", kind: "retryable" };
@@ -140,7 +140,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(letter).toMatchObject({ attempts: 3, failure });
     });
 
-    test("outputs that cannot be published are refused at once when their fields are wrong", async () => {
+    test("refuses outputs with wrong fields at once", async () => {
       await one.publish({ type: "Raw", payload: 1 });
       const claim = await one.claim("editor");
       const wrong = await settle(one, claim.claim_id, { outputs: [{ type: "A", payload: 1, colour: 1 }] });
@@ -148,7 +148,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect((await settle(one, claim.claim_id, {})).body).toEqual({ status: "done" });
     });
 
-    test("a worker that says nothing loses its task to another", async () => {
+    test("a worker without heartbeats loses its task to another", async () => {
       const id = await one.publish({ type: "Raw", payload: 1 });
       const silent = await two.claim("editor");
       const next = await one.claim("editor");
@@ -160,7 +160,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect((await settle(one, next.claim_id, {})).body).toEqual({ status: "done" });
     });
 
-    test("a correlation that is cancelled tells the worker to stop", async () => {
+    test("a heartbeat tells the worker that its correlation was cancelled", async () => {
       const correlation_id = randomUUID();
       await one.publish({ type: "Raw", payload: 1, correlation_id });
       const claim = await one.claim("editor");
@@ -171,7 +171,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       });
     });
 
-    test("a token has the tasks of its org, one that operates those of all", async () => {
+    test("a token claims the tasks of its org, and one with `platform` those of all", async () => {
       const other = await one.token({ org_id: "org-2" });
       const operator = await one.token({ org_id: "org-2", scopes: [...BOARD_SCOPES, "platform"] });
       const id = await one.publish({ type: "Raw", payload: 1 });
@@ -183,7 +183,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect((await one.post(`/claims/${claim.claim_id}/settle`, {}, operator)).status).toBe(200);
     });
 
-    test("a server that joins, and one that stops, leave workers their tasks", async () => {
+    test("workers keep their tasks when a server joins or stops", async () => {
       const correlation_id = randomUUID();
       // One task in each partition, so that on Kafka one of them moves.
       for (const partition_key of KEYS)
@@ -234,7 +234,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       };
     }
 
-    test("works by the contract: outputs, failures that are tried again, and those that are not", async (context) => {
+    test("follows the contract: outputs, retryable failures and fatal ones", async (context) => {
       // It asks for its token itself, as in development.
       await using python = pythonWorker(context, { KHALA_URL: one.url });
       const [good, empty, wrong] = [randomUUID(), randomUUID(), randomUUID()];
@@ -265,7 +265,7 @@ interface KeyVector {
   readonly partitions: Readonly<Record<string, number>>;
 }
 
-test("Python finds the keys and partitions of the shared vectors", async (context) => {
+test("Python computes the keys and partitions of the shared vectors", async (context) => {
   needsPython(context);
   const file = join(ROOT, "proto/vectors/board_keys.json");
   const { cases } = JSON.parse(await readFile(file, "utf8")) as { cases: KeyVector[] };

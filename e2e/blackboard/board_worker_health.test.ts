@@ -61,7 +61,7 @@ async function listensDuring(work: () => Promise<void>): Promise<number> {
 }
 
 describe.each(BACKENDS)("on %s", (backend) => {
-  test("what a worker process did is in its metrics, and not in those of the servers, until it is stopped", async () => {
+  test("a worker process exposes metrics of its own work, until it stops", async () => {
     await using own = await testDatabase();
     const settings = await backendSettings(backend);
     const idle = { ...settings, KHALA_BOARD_AGENTS: "false" };
@@ -94,7 +94,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   });
 });
 
-test("a worker that finishes its work before it stops is alive and can be scraped, but is not ready", async () => {
+test("a stopping worker that finishes its work is alive and can be scraped, but is not ready", async () => {
   const begun = Promise.withResolvers<void>();
   const release = Promise.withResolvers<void>();
   const slow = agent("slow", {
@@ -118,7 +118,7 @@ test("a worker that finishes its work before it stops is alive and can be scrape
   await expect(fetch(`${url}/healthz`)).rejects.toThrow();
 });
 
-test("a worker whose database does not answer is alive and not ready, and is ready again with it", async () => {
+test("a worker without its database is alive and not ready, and is ready again with it", async () => {
   const { hostname, port } = new URL(database.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   await using worker = await startWorker({ ...WATCHED, DATABASE_URL: proxy.through(database.url) });
@@ -133,7 +133,7 @@ test("a worker whose database does not answer is alive and not ready, and is rea
   await until("ready again", async () => (await readiness(url)).code === 200);
 });
 
-test("without the setting nothing listens", async () => {
+test("nothing listens without the setting", async () => {
   const start = async (settings: Readonly<Record<string, string>>) => {
     await using worker = await startWorker(settings);
     expect(worker.url === undefined).toBe(settings !== WATCHED);
@@ -142,7 +142,7 @@ test("without the setting nothing listens", async () => {
   expect(await listensDuring(() => start(WATCHED))).toBe(1);
 });
 
-test("a port in use is one clear line, before any task is taken", async () => {
+test("a port in use is one clear error, before any task is claimed", async () => {
   const other = createServer().listen(0, "127.0.0.1");
   await once(other, "listening");
   const { port } = other.address() as { port: number };

@@ -10,7 +10,7 @@ describe.each(backends)("on $name", (backend) => {
   afterAll(() => board?.[Symbol.asyncDispose](), 120_000);
 
   test(
-    "whatever is published, fails, pauses, stops and starts, each task ends once, in the order of its key",
+    "ends each task once and in key order, through publications, failures, pauses, stops and starts",
     {
       timeout: 300_000,
     },

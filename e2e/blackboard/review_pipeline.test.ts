@@ -50,7 +50,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     return (body.approvals ?? []).filter(({ task }) => task?.artifacts?.[0]?.correlation_id === correlation);
   }
 
-  test("what both reviewers find good is merged once a person says yes, and once only", async () => {
+  test("merges what both reviewers approve once a person approves, and only once", async () => {
     const correlation = await pullRequest("+hello\n+world");
     expect((await artifact(correlation, "Verdict")).payload).toEqual({ merge: true, findings: [] });
     const [approval] = await eventually("the question", async () => {
@@ -70,7 +70,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await approvalsOf(correlation)).toEqual([]);
   });
 
-  test("findings of both are in the verdict, and nobody is asked to merge it", async () => {
+  test("collects the findings of both in the verdict, and asks nobody to merge", async () => {
     const correlation = await pullRequest(`+password = "1234"\n+${"x".repeat(130)}`);
     const { payload } = await artifact(correlation, "Verdict");
     expect(payload).toMatchObject({ merge: false });
@@ -83,7 +83,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await approvalsOf(correlation)).toEqual([]);
   });
 
-  test("frequent reads never say that it is done before everything is", async () => {
+  test("frequent reads never see the correlation as done before it is", async () => {
     const early: unknown[] = [];
     const follow = async (correlation: string) => {
       for (;;) {
@@ -103,7 +103,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(early).toEqual([]);
   });
 
-  test("a person who says no ends it", async () => {
+  test("a rejection ends it", async () => {
     const correlation = await pullRequest("+fine");
     const [approval] = await eventually("the question", async () => {
       const found = await approvalsOf(correlation);
@@ -115,7 +115,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect((await artifactsOf(correlation)).some(({ type }) => type === "Merged")).toBe(false);
   });
 
-  test("what is no pull request is refused before anybody works on it", async () => {
+  test("refuses something other than a pull request before any work", async () => {
     const answer = await server.post("/artifacts", { type: "PullRequest", payload: { title: "No diff" } });
     expect(answer).toMatchObject({ status: 400, body: { error: { field: "payload.diff" } } });
   });

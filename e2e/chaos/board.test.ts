@@ -74,7 +74,7 @@ async function progress(chaos: BoardChaos, more: number): Promise<void> {
 }
 
 describe("agents on Postgres", () => {
-  test("2,000 artifacts while servers are killed, put to sleep and replaced, and their database is cut off", async () => {
+  test("settles 2,000 artifacts while servers are killed, suspended and replaced, and lose their database", async () => {
     await using chaos = await BoardChaos.open();
     for (let i = 0; i < 3; i++) await chaos.start();
     // Never all at once, so that there is something to spoil until the end.
@@ -117,7 +117,7 @@ describe("agents on Postgres", () => {
     for (const worker of chaos.workers) expect(worker.running, worker.output()).toBe(true);
   });
 
-  test("a process that dies around its side effect: it runs again under the same key, and one output is visible", async () => {
+  test("a process that dies around its side effect: the task runs again under the same key, with one visible output", async () => {
     await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "4000" });
     const bombs = [{ moment: "before" }, { moment: "after" }];
     await chaos.front();
@@ -167,7 +167,7 @@ describe("agents on Postgres", () => {
     },
   ];
   test.for(DEATHS)(
-    "a server that $what is killed at each step: all of it is done or nothing, and another finishes it",
+    "a server that $what is killed at each step: a task is done or not, and another server finishes it",
     async ({ front, steps }) => {
       await using chaos = await BoardChaos.open({ KHALA_BOARD_LEASE_MS: "4000" });
       await using watchers = new AsyncDisposableStack();
@@ -202,7 +202,7 @@ describe("agents on Postgres", () => {
     },
   );
 
-  test("many tasks at once while the servers that have them are killed: each is taken over, and one output is visible", async () => {
+  test("servers with many running tasks are killed: each task is taken over, with one visible output", async () => {
     await using chaos = await BoardChaos.open({
       KHALA_BOARD_LEASE_MS: "4000",
       KHALA_BOARD_CONCURRENCY: "100",

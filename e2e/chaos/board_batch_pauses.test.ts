@@ -52,7 +52,7 @@ async function allCame(clock: JumpClock, batches: readonly unknown[][], payloads
 const START = { type: "Start", payload: null, correlation_id: "c" };
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
-  test("a batch agent that is paused goes on where it was, also after a restart: each once, in their order", async () => {
+  test("a paused batch agent continues where it was, also after a restart: each once, in order", async () => {
     await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
@@ -77,7 +77,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     expect(await stands(second, "c", "done")).toMatchObject({ open: "0", dead: "0" });
   });
 
-  test("what comes for a batch of a paused correlation waits, over a restart, and batches of others go on", async () => {
+  test("artifacts of a paused correlation wait for their batch, over a restart, and other batches run", async () => {
     await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
@@ -107,7 +107,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       expect(await stands(second, id, "done")).toMatchObject({ open: "0", dead: "0" });
   });
 
-  test("what was in a batch already when its correlation was paused is not lost, and does not come twice", async () => {
+  test("pausing a correlation neither loses nor repeats artifacts already in a batch", async () => {
     await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const first = await servers.start(parts);
@@ -130,7 +130,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     expect(batches.every(({ length }) => length <= SIZE)).toBe(true);
   });
 
-  test("however often a correlation and its batch agent are paused and resumed, each comes once", async () => {
+  test("pausing and resuming a correlation and its batch agent any number of times runs each artifact once", async () => {
     await using servers = await boardServers(backend);
     const { batches, parts } = collecting();
     const khala = await servers.start(parts);

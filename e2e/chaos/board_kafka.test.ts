@@ -54,7 +54,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     for (const worker of servers.workers) expect(worker.running, worker.output()).toBe(true);
   };
 
-  test("300 artifacts while servers and the broker are killed, one sleeps until others have done its work, and one joins", async () => {
+  test("settles 300 artifacts while servers and the broker are killed, one is suspended, and one joins", async () => {
     await using broker = await startKafka({ mortal: true });
     const servers = await opened(broker.bootstrap);
     await servers.start();
@@ -82,7 +82,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     unharmed(servers);
   });
 
-  test("a process that dies around its side effect: it runs again under the same key, and one output is visible", async () => {
+  test("a process that dies around its side effect: the task runs again under the same key, with one visible output", async () => {
     await using broker = await startKafka();
     const servers = await opened(broker.bootstrap);
     await servers.front();
@@ -106,7 +106,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     expect(artifacts.filter(({ type }) => type === "Crater")).toHaveLength(bombs.length);
   });
 
-  test("a server that is told to stop while its broker is gone ends soon", async () => {
+  test("a server stops promptly while its broker is gone", async () => {
     await using broker = await startKafka();
     const servers = await opened(broker.bootstrap);
     const server = await servers.start();
@@ -120,7 +120,7 @@ describe.runIf(kafkaHere() && ownKafka())("agents on Kafka", () => {
     expect([0, "SIGTERM"]).toContain(server.ending);
   });
 
-  test("a cluster of three that loses a broker in the middle", async () => {
+  test("a cluster of three loses a broker in the middle", async () => {
     await using cluster = await startKafkaCluster(3);
     const servers = await opened(cluster.bootstrap);
     await servers.start();

@@ -39,7 +39,7 @@ describe.runIf(kafkaHere() && ownKafka()).concurrent("a process of a board on Ka
   const caught = (trap: Trap, what: string) => until(what, () => trap.caught, LONG);
 
   test.for(ROLES)(
-    "%s: killed at each step of its transaction, all of it is done or nothing",
+    "%s: killed at each step of its transaction, commits everything or nothing",
     async (role) => {
       await using stage = await StepStage.open(broker, role);
       let last = "the start";
@@ -62,7 +62,7 @@ describe.runIf(kafkaHere() && ownKafka()).concurrent("a process of a board on Ka
   );
 
   test.for(ROLES.flatMap((role) => SLEEPS.map((sleep) => ({ role, ...sleep }))))(
-    "$role: asleep at $what, it wakes up fenced by $by, settles nothing of it, and goes on",
+    "$role: suspended at $what, wakes up fenced by $by, settles nothing of it, and continues",
     async ({ role, name, other }) => {
       await using stage = await StepStage.open(broker, role);
       const sleeper = await stage.start("sleeper", "same");
@@ -86,7 +86,7 @@ describe.runIf(kafkaHere() && ownKafka()).concurrent("a process of a board on Ka
     },
   );
 
-  test.for(ROLES)("%s: partitions move while its commit is on its way", async (role) => {
+  test.for(ROLES)("%s: partitions move during its commit", async (role) => {
     await using stage = await StepStage.open(broker, role);
     const first = await stage.start("first", "first");
     const client = stage.named("first");

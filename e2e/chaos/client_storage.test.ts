@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-describe("a program that is killed while it commits leaves a commit as a whole", () => {
+describe("a program killed during a commit leaves a whole commit", () => {
   for (const driver of ["sqlite", "asyncStorage"])
     it(driver, async () => {
       const place = join(folder, driver);
@@ -40,38 +40,35 @@ describe("a program that is killed while it commits leaves a commit as a whole",
     });
 });
 
-describe.skipIf(!chromiumHere())(
-  "a browser that is killed while a page commits leaves a commit as a whole",
-  () => {
-    for (const driver of ["indexedDb", "localStorage"])
-      it(driver, async () => {
-        const script = await bundleForBrowser(programFile("storage_page"));
-        const profile = join(folder, driver);
-        let before = 0;
-        for (let round = 0; round < 3; round++) {
-          await using browser = await startChromiumProcess(profile);
-          const { context } = browser;
-          await context.serve("http://localhost/", script);
-          const page = await context.open("http://localhost/");
-          const found = (await page.evaluate(`khalaStorage.stored("${driver}")`)) as
-            | { watermark: number; documents: number[] }
-            | undefined;
-          if (round > 0) {
-            expect(found?.watermark).toBeGreaterThanOrEqual(before);
-            expect(new Set(found?.documents)).toEqual(new Set([found?.watermark]));
-            expect(found?.documents).toHaveLength(5);
-          }
-          await page.evaluate(`void khalaStorage.commitForEver("${driver}")`);
-          const commits = () => page.evaluate("khalaStorage.commits()") as Promise<number>;
-          await eventually("it has committed", async () => (await commits()) > 100);
-          if (round > 0) continue;
-          // What a browser still has in memory it writes when it is closed: from here on there is something to be damaged.
-          before = await commits();
-          await browser.quit();
+describe.skipIf(!chromiumHere())("a browser killed during a page's commit leaves a whole commit", () => {
+  for (const driver of ["indexedDb", "localStorage"])
+    it(driver, async () => {
+      const script = await bundleForBrowser(programFile("storage_page"));
+      const profile = join(folder, driver);
+      let before = 0;
+      for (let round = 0; round < 3; round++) {
+        await using browser = await startChromiumProcess(profile);
+        const { context } = browser;
+        await context.serve("http://localhost/", script);
+        const page = await context.open("http://localhost/");
+        const found = (await page.evaluate(`khalaStorage.stored("${driver}")`)) as
+          | { watermark: number; documents: number[] }
+          | undefined;
+        if (round > 0) {
+          expect(found?.watermark).toBeGreaterThanOrEqual(before);
+          expect(new Set(found?.documents)).toEqual(new Set([found?.watermark]));
+          expect(found?.documents).toHaveLength(5);
         }
-      });
-  },
-);
+        await page.evaluate(`void khalaStorage.commitForEver("${driver}")`);
+        const commits = () => page.evaluate("khalaStorage.commits()") as Promise<number>;
+        await eventually("it has committed", async () => (await commits()) > 100);
+        if (round > 0) continue;
+        // What a browser still has in memory it writes when it is closed: from here on there is something to be damaged.
+        before = await commits();
+        await browser.quit();
+      }
+    });
+});
 
 function open(driver: string, place: string): Storage {
   return driver === "sqlite" ? sqlite(new DatabaseSync(place)) : asyncStorage(new FileAsyncStorage(place));

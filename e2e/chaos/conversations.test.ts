@@ -18,7 +18,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
 
   afterEach(() => chaos[Symbol.asyncDispose]());
 
-  test("a server that is killed in the middle of answers: the other one ends them, and nobody misses a word", async () => {
+  test("a server killed during answers: the other ends them, and nobody misses a word", async () => {
     const [doomed, other] = await chaos.two(SHORT_LEASE);
     const runs = await chaos.talk(doomed);
     await doomed.end("SIGKILL");
@@ -29,7 +29,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
     await chaos.agree(other);
   });
 
-  test("a server that sleeps through its lease writes nothing when it wakes, and its sockets catch up", async () => {
+  test("a server suspended past its lease writes nothing when it wakes, and its sockets catch up", async () => {
     const [sleeper, other] = await chaos.two(SHORT_LEASE);
     const runs = await chaos.talk(sleeper);
     const asleep = chaos.on(sleeper);
@@ -48,7 +48,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
     await chaos.agree(sleeper, other);
   });
 
-  test("a stop on one server ends the answers of the other, and a message that is sent to both starts one run", async () => {
+  test("a stop on one server ends answers of the other, and a message sent to both starts one run", async () => {
     const [one, other] = await chaos.two();
     const runs = await chaos.talk(one);
     for (const [conversation, run_id] of runs)
@@ -68,7 +68,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
     await chaos.agree(one, other);
   });
 
-  test("a server that is shut down ends its answers, closes its sockets with 1012 and is gone", async () => {
+  test("a server that shuts down ends its answers, closes its sockets with 1012, and exits", async () => {
     const [leaving, other] = await chaos.two();
     const runs = await chaos.talk(leaving, other);
     const moved = chaos.on(leaving);

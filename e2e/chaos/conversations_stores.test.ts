@@ -32,7 +32,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
     chaos = await ConversationChaos.open(engine);
   });
 
-  test("a line to the log that breaks between an append and its answer: no word is missing or doubled", async () => {
+  test("a broken connection between an append and its answer loses and repeats no word", async () => {
     const log = await lineTo(chaos.redis?.url ?? chaos.store.url);
     await using line = log.proxy;
     const [near, far] = await chaos.two({ [chaos.redis ? "REDIS_URL" : "DATABASE_URL"]: log.url }, {});
@@ -54,7 +54,7 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
     await chaos.agree(near, far);
   });
 
-  test("a server that is cut off from its leases for too long loses its runs, and writes no more of them", async () => {
+  test("a server without its database for too long loses its runs, and writes no more of them", async () => {
     const database = await lineTo(chaos.store.url);
     await using line = database.proxy;
     const [cutOff, other] = await chaos.two({ ...SHORT_LEASE, DATABASE_URL: database.url }, SHORT_LEASE);
@@ -68,12 +68,12 @@ describe.each(engines)("two servers with conversations on %s", (engine) => {
   });
 });
 
-describe.runIf(redisHere().own)("two servers whose Redis fails in the middle of answers", () => {
+describe.runIf(redisHere().own)("two servers whose Redis fails during answers", () => {
   beforeEach(async () => {
     chaos = await ConversationChaos.open("redis");
   });
 
-  test("killed and started again on its file: the answers go on, and everybody has the log's text", async () => {
+  test("killed and restarted on its file: answers continue, and every client has the log's text", async () => {
     const servers = await chaos.two();
     const runs = await chaos.talk(...servers);
     for (let round = 0; round < 2; round++) {
@@ -86,7 +86,7 @@ describe.runIf(redisHere().own)("two servers whose Redis fails in the middle of 
     await chaos.agree(...servers);
   });
 
-  test("what it forgets in a crash, sockets forget as well, those that come back later too", async () => {
+  test("clients drop entries that it lost in a crash, also those that reconnect later", async () => {
     const servers = await chaos.two();
     const runs = await chaos.talk(...servers);
     const away = chaos.conversations.map(({ devices }) => devices[0]!);

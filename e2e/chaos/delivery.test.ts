@@ -52,7 +52,7 @@ test("lost wakeups, dead LISTEN connections and cut queries delay updates and lo
   await chaos.agree();
 });
 
-test("a client that does not read is closed with a retryable code, costs bounded memory, and resumes", async () => {
+test("a client that does not read is closed with a retryable code, uses bounded memory, and resumes", async () => {
   const bufferBytes = 65_536;
   const batchBytes = 200_000;
   const gateway = await chaos.gateway({
@@ -82,7 +82,7 @@ test("a client that does not read is closed with a retryable code, costs bounded
   expect(quick.closes).toEqual([]);
 });
 
-test("a burst of 10,000 updates reaches everybody in order", async () => {
+test("every client gets a burst of 10,000 updates in order", async () => {
   await Promise.all([chaos.gateway(), chaos.gateway()]);
   await chaos.people();
   await Promise.all(
@@ -91,7 +91,7 @@ test("a burst of 10,000 updates reaches everybody in order", async () => {
   await chaos.agree();
 });
 
-test("a purge under lagging readers is told as stale_cursor, and the way back is complete", async () => {
+test("a purge gives lagging readers stale_cursor, and listing makes them complete", async () => {
   // A batch is one update, read from the database: a replay takes its time.
   const [slow] = await Promise.all([
     chaos.gateway({ KHALA_REPLAY_MAX_UPDATES: "1", KHALA_TAIL_BYTES: "0" }),
@@ -130,7 +130,7 @@ test("a purge under lagging readers is told as stale_cursor, and the way back is
   for (const witness of chaos.witnesses.slice(0, 4)) expect(witness.stales).toEqual([]);
 });
 
-test("a gateway that slept through writes and their purge tells its clients that they missed something", async () => {
+test("a gateway suspended through writes and their purge sends its clients stale_cursor", async () => {
   const projecting = await chaos.gateway();
   const sleeper = await chaos.gateway();
   const sleeping = chaos.witness("acme", "ann", { urls: () => [sleeper.url] }).start();

@@ -71,7 +71,7 @@ async function stuck(): Promise<void> {
   });
 }
 
-test("a client that does not read is closed with 1013 after its time, delays nobody, costs bounded memory, and resumes", async () => {
+test("a client that does not read is closed with 1013, delays nobody, uses bounded memory, and resumes", async () => {
   const { org, token, follow } = await viewer();
   await using fast = await follow();
   await using slow = await follow();
@@ -106,7 +106,7 @@ test("a client that does not read is closed with 1013 after its time, delays nob
   expect(slow.updates.length + again.updates.length).toBe(DOCUMENTS);
 });
 
-test("a client that never reads again is cut off, and nothing of it is left", async () => {
+test("a client that never reads again is disconnected, and leaves nothing behind", async () => {
   const { org, follow } = await viewer();
   await using deaf = await follow();
   const sockets = await server.metric("khala_gateway_sockets");
@@ -121,7 +121,7 @@ test("a client that never reads again is cut off, and nothing of it is left", as
   expect(await server.metric("khala_sync_live_subscriptions", { topic: RUNS })).toBe(live - 1);
 });
 
-test("a client that is slow for a moment is not closed, and catches up in order", async () => {
+test("a client that is slow for a moment stays connected, and catches up in order", async () => {
   const { org, token, follow } = await viewer();
   await using raw = await follow();
   const start = (await raw.push<{ watermarks: Record<string, object> }>("sync:v1", "heartbeat")).response

@@ -38,7 +38,7 @@ function fill(folder: string): () => void {
 }
 
 test.skipIf(!mayMount)(
-  "a full disk refuses writes, and nothing is lost or doubled once there is room",
+  "a full disk refuses writes, and loses and repeats nothing once there is room",
   {
     timeout: 240_000,
   },

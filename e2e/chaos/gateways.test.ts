@@ -28,7 +28,7 @@ async function leaseHolder(): Promise<string | undefined> {
   return row?.holder;
 }
 
-test("a gateway that is killed in the middle of live delivery costs its clients nothing", async () => {
+test("clients of a gateway killed during live delivery lose nothing", async () => {
   const [doomed] = await Promise.all([chaos.gateway(), chaos.gateway()]);
   await chaos.people();
   chaos.startWriters();
@@ -42,7 +42,7 @@ test("a gateway that is killed in the middle of live delivery costs its clients 
   await chaos.agree();
 });
 
-test("a gateway that is killed in the middle of a replay is left for another one, from the cursor", async () => {
+test("clients of a gateway killed during a replay continue at another one, from their cursor", async () => {
   // A batch is one update, and all but the last rows come from the database: a replay takes its time.
   const doomed = await chaos.gateway({ KHALA_REPLAY_MAX_UPDATES: "1", KHALA_TAIL_BYTES: "0" });
   const writer = chaos.writer("acme", "ann", 600);
@@ -72,7 +72,7 @@ test("a gateway that is killed in the middle of a replay is left for another one
   expect(lagging.stales).toEqual([]);
 });
 
-test("a gateway that sleeps through its lease is replaced, and neither breaks nor doubles anything when it wakes", async () => {
+test("a gateway suspended past its lease is replaced, and breaks and repeats nothing when it wakes", async () => {
   const sleeper = await chaos.gateway();
   const before = await eventually("the first gateway projects", leaseHolder);
   await chaos.gateway();

@@ -17,7 +17,7 @@ import type { Board } from "../../packages/server/src/blackboard/board.ts";
 
 const LONG = { deadlineMs: 120_000 };
 
-describe.runIf(ownKafka())("a broker that stands still until the cluster has given it up", () => {
+describe.runIf(ownKafka())("a broker suspended until the cluster has given it up", () => {
   // One that is alone would tell the client that there are no brokers, and then the client looks for none any more.
   let cluster: KafkaCluster;
   beforeAll(async () => {
@@ -26,7 +26,7 @@ describe.runIf(ownKafka())("a broker that stands still until the cluster has giv
   afterAll(() => cluster[Symbol.asyncDispose]());
 
   test.each([{ transactions: true }, { transactions: false }])(
-    "is found again: all is routed, done and committed, with %o",
+    "is found again: everything is routed, done and committed, with %o",
     { timeout: 900_000 },
     async ({ transactions }) => {
       const heard = new Heard();

@@ -46,7 +46,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
   /** The outputs that are visible. */
   const made = (board: Board) => board.recent({ org: "acme", type: "Made", limit: 100 });
 
-  test("that stood still while another took over its tasks settles nothing when it wakes", async () => {
+  test("that was suspended while another took over its tasks settles nothing when it wakes", async () => {
     const board = await open();
     await using sleeper = program("sleeper", "late", "agent", "3000");
     await line(sleeper, /^ready/);
@@ -62,7 +62,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     expect(await made(board)).toHaveLength(9);
   });
 
-  test("that crashes after its work and before it settles runs the task again under one key, and one output is visible", async () => {
+  test("that crashes after its work and before it settles runs the task again under one key, with one visible output", async () => {
     const board = await open();
     const artifact = makeTestArtifact({ to: "agent" });
     await using crashing = program("crashing", "die");
@@ -76,7 +76,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     await eventually(async () => expect(await made(board)).toHaveLength(1));
   });
 
-  test("that crashes runs only the unsettled task again, and not those settled behind it", async () => {
+  test("that crashes runs only the unsettled task again, and not settled ones behind it", async () => {
     const board = await open();
     await using first = program("first", "first");
     await line(first, /^ready/);
@@ -94,7 +94,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     await eventually(async () => expect(await made(board)).toHaveLength(61));
   });
 
-  test("that crashes between two attempts of a strict agent loses neither the count nor the order", async () => {
+  test("that crashes between two attempts of a strict agent keeps the count and the order", async () => {
     const board = await open();
     const key = newName("k");
     await using first = program("first", "retry", "strict", "3000");
@@ -112,7 +112,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
     expect(worker.payloads(key)).toEqual([...range(attempt!, 4).map(() => 1), 2, 3]);
   });
 
-  test("that shares its transactional id with another loses no task, and says so", async () => {
+  test("that shares its transactional id with another loses no task, and logs the problem", async () => {
     const [a, b] = [await open({ transactionalId: "twin" }), await open({ transactionalId: "twin" })];
     const worker = new Worker("agent");
     await using _ = start(worker, a, b);

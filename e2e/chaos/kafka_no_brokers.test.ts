@@ -35,7 +35,7 @@ function seesNothing(native: Parameters<BrokerWatch["add"]>[0]): Promise<boolean
   });
 }
 
-describe.runIf(ownKafka())("a broker that says for a moment that there are none", () => {
+describe.runIf(ownKafka())("a broker that reports no brokers for a moment", () => {
   let isAlone = false;
   let told = 0;
   let broker: WatchedBroker;
@@ -49,7 +49,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
   });
   afterAll(() => broker[Symbol.asyncDispose]());
 
-  test("a client that forgets it is noticed: plain readers go on, group members start again", {
+  test("a client that forgets its brokers is noticed: plain readers recover, group members restart", {
     timeout: 900_000,
   }, async () => {
     const context = await testContext({ onWarning() {} });
@@ -127,7 +127,7 @@ describe.runIf(ownKafka())("a broker that says for a moment that there are none"
     { transactions: false, busy: false },
     { transactions: true, busy: true },
   ])(
-    "is found again by everything that reads and writes, with %o",
+    "is found again by every reader and writer, with %o",
     { timeout: 900_000 },
     async ({ transactions, busy }) => {
       const board = await openBoard(await testContext({ onWarning() {} }), {

@@ -24,7 +24,7 @@ const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
 
 describe.runIf(kafkaHere())("a transaction", () => {
-  test("that its process does not end is ended by the brokers after at most 15 seconds", {
+  test("that its process abandons is ended by the brokers after at most 15 seconds", {
     timeout: 150_000,
   }, async () => {
     await using parts = new AsyncDisposableStack();
@@ -67,8 +67,8 @@ describe.runIf(kafkaHere())("a transaction", () => {
   });
 });
 
-describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
-  test("a commit whose time is over is made again, and holds", { timeout: 240_000 }, async () => {
+describe.runIf(ownKafka() !== undefined)("a suspended broker", () => {
+  test("repeats a commit that timed out, and it holds", { timeout: 240_000 }, async () => {
     await using broker = await startKafka();
     await using stage = await openStage({ kafka: { bootstrap: broker.bootstrap, clientId: "still" } });
     await stage.producers.transaction(({ send }) => send(to(stage, "first")));
@@ -82,7 +82,7 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
     expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["first", "second"]);
   });
 
-  test("without transactions a write is told how it ended, also when its producer is replaced meanwhile", {
+  test("without transactions, a write gets its outcome even if its producer is replaced meanwhile", {
     timeout: 240_000,
   }, async () => {
     await using broker = await startKafka();
@@ -106,7 +106,7 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
     ]);
   });
 
-  test("while there is none, a write is refused as unavailable, and later ones succeed", {
+  test("refuses writes as unavailable without brokers, and later ones succeed", {
     timeout: 240_000,
   }, async () => {
     await using broker = await startKafka({ mortal: true });
@@ -130,8 +130,8 @@ describe.runIf(ownKafka() !== undefined)("a broker that stands still", () => {
   });
 });
 
-describe.runIf(ownKafka() !== undefined)("a board whose brokers are gone", () => {
-  test("stops while they stay away, with work under way", { timeout: 120_000 }, async () => {
+describe.runIf(ownKafka() !== undefined)("a board that has lost its brokers", () => {
+  test("stops without brokers, with running work", { timeout: 120_000 }, async () => {
     await using broker = await startKafka();
     const context = await testContext();
     const prefix = `t${randomUUID().slice(0, 8)}.`;
@@ -191,26 +191,22 @@ async function settle(stage: Stage, text: string): Promise<void> {
   }
 }
 
-describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", () => {
-  test(
-    "fail their transaction and nothing else, if there is no coordinator for as long as they are sent",
-    SLOW,
-    async () => {
-      let error: number | undefined = COORDINATOR_NOT_AVAILABLE;
-      await using broker = await startWatchedBroker(() => kafkaWireRefusingOffsets(() => error));
-      await using stage = await openAt(broker.bootstrap);
-      await expect(settle(stage, "never")).rejects.toMatchObject({
-        code: "unavailable",
-        message: expect.stringContaining("(15)"),
-      });
-      error = undefined;
-      await settle(stage, "after");
-      expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
-    },
-  );
+describe.runIf(ownKafka() !== undefined)("offsets that the group refuses", () => {
+  test("fail only their transaction, while there is no coordinator", SLOW, async () => {
+    let error: number | undefined = COORDINATOR_NOT_AVAILABLE;
+    await using broker = await startWatchedBroker(() => kafkaWireRefusingOffsets(() => error));
+    await using stage = await openAt(broker.bootstrap);
+    await expect(settle(stage, "never")).rejects.toMatchObject({
+      code: "unavailable",
+      message: expect.stringContaining("(15)"),
+    });
+    error = undefined;
+    await settle(stage, "after");
+    expect(values(await readTopic(stage.client, stage.names.artifacts, 1))).toEqual(["after"]);
+  });
 
   test(
-    "are given up where the client would wait for ever, and the next transaction goes on",
+    "are abandoned where the client would wait for ever, and the next transaction succeeds",
     SLOW,
     async () => {
       // More copies than there are brokers: the topic without which nobody coordinates groups is never created.
@@ -225,8 +221,8 @@ describe.runIf(ownKafka() !== undefined)("offsets that a group does not take", (
   );
 });
 
-describe.runIf(ownKafka() !== undefined)("a transactional id that the broker has forgotten", () => {
-  test("costs a publisher one retry at most, routing and settling recover, and nothing is doubled", {
+describe.runIf(ownKafka() !== undefined)("a transactional id forgotten by the broker", () => {
+  test("costs a publisher one retry at most; routing and settling recover without repetition", {
     timeout: 180_000,
   }, async () => {
     await using parts = new AsyncDisposableStack();

@@ -18,8 +18,8 @@ async function send(client: KafkaClient, topic: string, text: string): Promise<v
   }
 }
 
-describe.runIf(ownKafka() !== undefined)("a broker of one's own", () => {
-  test("it keeps its records through a kill and an orderly stop, at the same address", async () => {
+describe.runIf(ownKafka() !== undefined)("a test's own broker", () => {
+  test("keeps its records through a kill and an orderly stop, at the same address", async () => {
     await using broker = await startKafka({ mortal: true });
     const client = await open(broker.bootstrap);
     const topic = await newTopic(client);
@@ -32,7 +32,7 @@ describe.runIf(ownKafka() !== undefined)("a broker of one's own", () => {
     expect(values(await readTopic(client, topic, 2))).toEqual(["one", "two"]);
   });
 
-  test("one that is paused answers nothing, and goes on when it is resumed", async () => {
+  test("answers nothing while it is suspended, and continues when it is resumed", async () => {
     await using broker = await startKafka();
     const client = await open(broker.bootstrap);
     const topic = await newTopic(client);
@@ -54,7 +54,7 @@ describe.runIf(ownKafka() !== undefined)("a broker of one's own", () => {
     expect(values(await readTopic(client, topic, 1))).toEqual(["late"]);
   });
 
-  test("it ends with the process that started it, also when that is killed", async () => {
+  test("ends with the process that started it, even if that is killed", async () => {
     await using program = startProgram("own_kafka", JSON.stringify(ownKafka()));
     const { bootstrap } = JSON.parse(await program.line()) as { bootstrap: string };
     const client = await open(bootstrap);
@@ -63,7 +63,7 @@ describe.runIf(ownKafka() !== undefined)("a broker of one's own", () => {
     await eventually("nobody listens there", () => refused(bootstrap));
   });
 
-  test("a cluster of three goes on without one, and takes it back", async () => {
+  test("a cluster of three continues without one, and takes it back", async () => {
     await using cluster = await startKafkaCluster(3);
     const client = await open(cluster.bootstrap);
     const topic = await newTopic(client, { replicationFactor: 3 });

@@ -20,7 +20,7 @@ const command = [
 ];
 
 // How soon a worker has its partitions depends on how busy the broker is.
-test.runIf(BACKENDS.includes("Kafka"))("khala worker does the work of an app on Kafka", async () => {
+test.runIf(BACKENDS.includes("Kafka"))("khala worker runs the agents of an app on Kafka", async () => {
   await using own = await testDatabase();
   const settings = await backendSettings("Kafka");
   await using idle = await startBoard(

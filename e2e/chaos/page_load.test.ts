@@ -100,7 +100,7 @@ describe.skipIf(!chromiumHere())("the page under load", () => {
 
   const rowsDrawn = (page: Page) => page.locator(".table-row").count();
 
-  test("Home shows the documents that changed last", async () => {
+  test("Home shows the documents changed last", async () => {
     await using visitor = await browser.context();
     const page = await live(await visitor.open(server.url));
     const list = page.getByRole("list", { name: "Recently changed documents" });

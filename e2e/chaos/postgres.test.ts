@@ -22,7 +22,7 @@ afterEach(async () => {
   await postgres[Symbol.asyncDispose]();
 });
 
-test("PostgreSQL that is stopped or crashes and comes back loses nothing, and no cursor", async () => {
+test("a PostgreSQL that is stopped or crashes and returns loses nothing, and no cursor", async () => {
   chaos.startWriters();
   for (const end of ["stop", "crash"] as const) {
     await chaos.steps(100);
@@ -35,7 +35,7 @@ test("PostgreSQL that is stopped or crashes and comes back loses nothing, and no
   for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
-test("a failover to a standby that has everything loses nothing, and no client lists again", async () => {
+test("a failover to a complete standby loses nothing, and no client lists again", async () => {
   const standby = await postgres.addStandby();
   await standby.awaitCommits();
   chaos.startWriters();
@@ -50,7 +50,7 @@ test("a failover to a standby that has everything loses nothing, and no client l
   for (const witness of chaos.witnesses) expect(witness.stales).toEqual([]);
 });
 
-test("servers that reach the standby before it is promoted wait for it, and lose nothing", async () => {
+test("servers that reach the standby before its promotion wait for it, and lose nothing", async () => {
   const standby = await postgres.addStandby();
   await standby.awaitCommits();
   chaos.startWriters();
@@ -75,7 +75,7 @@ test.for([
   ["put back", "restore"],
   ["put back without leaving a mark", "rewind"],
 ] as const)(
-  "after a backup is %s every cursor from before is stale, also when the counter has passed it again",
+  "after a backup is %s, every earlier cursor is stale, even when the counter has passed it again",
   async ([, restore]) => {
     chaos.startWriters();
     await chaos.steps(50);
@@ -111,7 +111,7 @@ test.for([
   },
 );
 
-test("a failover that loses the newest commits, and that no query noticed, is found out and goes on", async () => {
+test("detects a failover that lost the newest commits, even if no query failed, and continues", async () => {
   const standby = await postgres.addStandby();
   await standby.detach();
   for (let i = 0; i < 30; i++) for (const writer of chaos.writers) await writer.step();

@@ -9,9 +9,9 @@ import { checkSync } from "../sync/support/sync_property.ts";
 
 // The properties of `npm test`, with a random seed and more histories.
 
-test("sync: every witness holds what the events say", () => checkSync({ search: true }));
+test("sync: every witness has what the events say", () => checkSync({ search: true }));
 
-test("client: clients end up with what the server has", async () => {
+test("client: every client ends with the server's documents", async () => {
   await using stage = await ClientStage.open();
   await checkClient(stage, { search: true });
 });
@@ -21,7 +21,7 @@ test.for(logs)("conversations: each transcript is the log's on %s", async ([name
   await checkConversations(name, opened, { search: true });
 });
 
-test.for(stores)("histories: every device shows what the tables have on %s", async ([name, open]) => {
+test.for(stores)("histories: every device shows the tables' content on %s", async ([name, open]) => {
   await using store = await open();
   await checkHistories(name, store, { search: true });
 });
@@ -33,5 +33,5 @@ describe.each(boards)("board on $name", (backend) => {
   });
   afterAll(() => board?.[Symbol.asyncDispose]());
 
-  test("each task ends once, in the order of its key", () => checkBoard(backend, board, { search: true }));
+  test("ends each task once, in the order of its key", () => checkBoard(backend, board, { search: true }));
 });

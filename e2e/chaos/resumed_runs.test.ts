@@ -95,24 +95,21 @@ test.each([
   ["kill -9", "redis"],
   ["SIGTERM without a drain", "postgres"],
   ["SIGTERM without a drain", "redis"],
-] as const)(
-  "%s in the middle of an answer with a tool, on %s: another server completes it",
-  async (how, backend) => {
-    await using on = await stage(backend, { KHALA_DRAIN_MS: "0" });
-    const [first, second] = [await on.start(), await on.start()];
-    await on.chat(first, "c1");
-    await speaks(on, second, "c1");
-    await first.end(how === "kill -9" ? "SIGKILL" : "SIGTERM");
-    expect(await expectWhole(on, second, ["c1"])).toBe(1);
-    expect(await on.calls()).toEqual(["c1"]);
-  },
-);
+] as const)("%s during an answer with a tool, on %s: another server completes it", async (how, backend) => {
+  await using on = await stage(backend, { KHALA_DRAIN_MS: "0" });
+  const [first, second] = [await on.start(), await on.start()];
+  await on.chat(first, "c1");
+  await speaks(on, second, "c1");
+  await first.end(how === "kill -9" ? "SIGKILL" : "SIGTERM");
+  expect(await expectWhole(on, second, ["c1"])).toBe(1);
+  expect(await on.calls()).toEqual(["c1"]);
+});
 
 test.each([
   ["with the drain", {}],
   ["without a drain", { KHALA_DRAIN_MS: "0" }],
 ])(
-  "three servers are restarted one after the other under 200 answers, %s: none fails, no word is lost",
+  "three servers restarted one after the other under 200 answers, %s: no answer fails, no word is lost",
   async (_, settings) => {
     await using on = await stage("postgres", settings);
     let servers = [await on.start(), await on.start(), await on.start()];

@@ -15,7 +15,7 @@ const SEED = 11;
 /** No answer within this time is a failure. */
 const ANSWER_MS = 30_000;
 
-test("three servers are replaced one at a time under load, and no request fails, nothing is lost or doubled", async () => {
+test("replaces three servers one at a time under load, with no failed request and no lost or repeated update", async () => {
   const release = await newestRelease();
   console.log(
     `The servers that are replaced are those of ${release ?? "this tree: there is no release yet"}.`,

@@ -49,7 +49,7 @@ async function bothWait(khala: KhalaClient, convId: string) {
   });
 }
 
-test("one inbox has what waits in conversations and on the board, and decides both", async () => {
+test("one inbox lists the approvals of conversations and the board, and decides both", async () => {
   const khala = clientOf("ada");
   const inbox = await bothWait(khala, "c1");
   const ofChat = inbox.find(({ kind }) => kind === "chat")!;
@@ -74,7 +74,7 @@ test("one inbox has what waits in conversations and on the board, and decides bo
   await Promise.all([khala, bob, chatOnly].map((client) => client.close()));
 });
 
-test("khala approvals lists both, and decides both", async () => {
+test("khala approvals lists and decides both", async () => {
   const khala = clientOf("cid");
   const inbox = await bothWait(khala, "c2");
   const env = {

@@ -42,7 +42,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
 
   const soon = () => ({ signal: AbortSignal.timeout(30_000) });
 
-  test("an artifact is published, and watched until everything that came of it is done", async () => {
+  test("publishes an artifact, and watches its correlation until it is done", async () => {
     const correlation_id = randomUUID();
     const watch = khala.board.watch(correlation_id);
     const seen: (string | undefined)[] = [];
@@ -63,7 +63,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await khala.board.correlation(correlation_id)).toMatchObject({ status: "done" });
   });
 
-  test("what an agent could not do is seen, fixed and replayed, and then it is done", async () => {
+  test("shows a failed task, replays it fixed, and its correlation is done", async () => {
     const correlation_id = randomUUID();
     await khala.board.publish({ type: "Topic", payload: { words: 0 }, correlation_id });
     const watch = khala.board.watch(correlation_id);
@@ -87,7 +87,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await khala.board.replay("reviewer", id!)).toEqual({ ...replayed, status: "already_replayed" });
   });
 
-  test("several are published together or none is, and the refusal says which was wrong", async () => {
+  test("publishes several together or none, and the refusal names the wrong one", async () => {
     const drafts = [
       { type: "Note", payload: 1 },
       { type: "Note", payload: 2 },
@@ -102,7 +102,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     });
   });
 
-  test("a correlation is cancelled, and resumed", async () => {
+  test("cancels and resumes a correlation", async () => {
     const correlation_id = randomUUID();
     await khala.board.pause("lazy");
     const { agents: paused = [] } = await khala.board.agents();
@@ -123,7 +123,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     );
   });
 
-  test("a task that waits for a person goes on when it is approved", async () => {
+  test("a held task continues when it is approved", async () => {
     const correlation_id = randomUUID();
     await khala.board.publish({ type: "Contract", payload: {}, correlation_id });
     const { id } = await eventually("the question", async () => {
@@ -134,7 +134,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     expect(await khala.board.watch(correlation_id).settled(soon())).toMatchObject({ status: "done" });
   });
 
-  test("several dead letters are replayed at once", async () => {
+  test("replays several dead letters at once", async () => {
     const correlation_id = randomUUID();
     await khala.board.publish([
       { type: "Draft", payload: {}, correlation_id },
@@ -148,13 +148,13 @@ describe.each(BACKENDS)("on %s", (backend) => {
     );
   });
 
-  test("without the topic's scope a watch says that it is not allowed", async () => {
+  test("a watch without the topic's scope is refused", async () => {
     const client = createClient({ url: server.url, token: () => server.token() });
     await expect(client.board.watch("x").settled(soon())).rejects.toMatchObject({ code: "forbidden_topic" });
     await client.close();
   });
 
-  test("an operator sees how the board stands, once and live", async () => {
+  test("shows an operator the state of the board, once and live", async () => {
     const { ops } = khala;
     const name = backend.toLowerCase();
     expect(await ops.about()).toMatchObject({ dev: true, engines: { blackboard: name } });

@@ -44,7 +44,7 @@ function client(options: Partial<SyncClientOptions>) {
   return { khala, sockets: () => sockets, state: () => khala.connection.status().state };
 }
 
-test("two refused tokens in a row park it, and it says why; a good one brings it back", async () => {
+test("two refused tokens in a row park it with the reason; a valid one brings it back", async () => {
   let asked = 0;
   let good = false;
   const { khala, state, sockets } = client({
@@ -70,7 +70,7 @@ test("two refused tokens in a row park it, and it says why; a good one brings it
   expect(asked).toBe(before.asked + 1);
 });
 
-test("a token is replaced on the open socket before it expires", async () => {
+test("replaces a token on the open socket before it expires", async () => {
   let asked = 0;
   const { state, sockets } = client({
     token: () => {
@@ -85,7 +85,7 @@ test("a token is replaced on the open socket before it expires", async () => {
   expect(sockets()).toBe(1);
 });
 
-test("rights that a new token brings open what was forbidden, on the same socket", async () => {
+test("a new token with more scopes opens forbidden topics, on the same socket", async () => {
   let scopes: string[] = ["runtime:write"];
   let asked = 0;
   const { khala, sockets } = client({
@@ -101,13 +101,13 @@ test("rights that a new token brings open what was forbidden, on the same socket
   expect(sockets()).toBe(1);
 });
 
-test("a fixed token that expires is told as expired", async () => {
+test("reports that a fixed token expired", async () => {
   const { khala, state } = client({ token: await server.token({ ttl_s: 1 }) });
   await until("it parks", () => state() === "unauthorised", { deadlineMs: 30_000 });
   expect(khala.connection.status()).toMatchObject({ error: { code: "token_expired" } });
 });
 
-test("a server that is not there is waited for", async () => {
+test("waits for a server that is not up", async () => {
   const { port } = new URL(server.url);
   await using proxy = await startTcpProxy({ host: "127.0.0.1", port: Number(port) });
   proxy.refuse();
@@ -119,7 +119,7 @@ test("a server that is not there is waited for", async () => {
   await until("it is live", () => state() === "live");
 });
 
-test("paused, it holds no socket; resumed, it goes on", async () => {
+test("holds no socket while paused, and continues when resumed", async () => {
   const { khala, state, sockets } = client({});
   await until("it is live", () => state() === "live");
   khala.connection.pause();
@@ -131,7 +131,7 @@ test("paused, it holds no socket; resumed, it goes on", async () => {
   expect(sockets()).toBe(2);
 });
 
-test("a token that cannot be had at first is asked for again, with nothing stored to show meanwhile", async () => {
+test("requests a token again after a failure, and is offline meanwhile", async () => {
   let asked = 0;
   const { khala, state } = client({
     token: () => (++asked < 3 ? Promise.reject(new Error("no network")) : server.token()),
@@ -140,7 +140,7 @@ test("a token that cannot be had at first is asked for again, with nothing store
   await until("it is live", () => state() === "live" && khala.sync.list(RUNS).phase === "live");
 });
 
-test("a signed-out user gets an error, and nothing is tried until connect", async () => {
+test("a signed-out user gets an error, and nothing is retried until connect", async () => {
   let signedIn = false;
   const { khala, state, sockets } = client({
     token: () =>

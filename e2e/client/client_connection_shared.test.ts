@@ -21,7 +21,7 @@ afterAll(async () => {
 /** Locks of a tab that is alone. */
 const locks: LocksLike = { request: (_name, _options, hold) => hold() };
 
-test("a client that shares its tabs parks when nobody is signed in, and connect brings it to life", async () => {
+test("a client with shared tabs parks when nobody is signed in, and connect revives it", async () => {
   let signedIn = false;
   const khala = createClient({
     url: server.url,

@@ -89,7 +89,7 @@ async function send(device: Device, text: string) {
   return server.engine.turn(run_id);
 }
 
-test("two devices on one conversation see the same words, as they are said", async () => {
+test("two devices on one conversation show the same words, as they arrive", async () => {
   const convId = newConv();
   const [laptop, phone] = [new Device(convId), new Device(convId)];
   await Promise.all([laptop.live(), phone.live()]);
@@ -112,7 +112,7 @@ test("two devices on one conversation see the same words, as they are said", asy
   expect(await logged(convId)).toEqual(all);
 });
 
-test("a page that is reloaded in the middle of an answer has what was said, and then the rest", async () => {
+test("a page reloaded during an answer shows its beginning, and then the rest", async () => {
   const convId = newConv();
   const before = new Device(convId);
   await before.live();
@@ -136,7 +136,7 @@ test("a page that is reloaded in the middle of an answer has what was said, and 
   expect(after.conversation.state().messages).toEqual((await server.state(convId)).messages);
 });
 
-test("whenever the line is cut in the middle of a run, no word is missing, doubled or out of order", async () => {
+test("a connection cut anywhere in a run loses, repeats and reorders no word", async () => {
   const convId = newConv();
   const steady = new Device(convId);
   const shaky = new Device(convId, proxy.through(server.url));
@@ -161,7 +161,7 @@ test("whenever the line is cut in the middle of a run, no word is missing, doubl
   expect(shaky.conversation.state().messages).toEqual((await server.state(convId)).messages);
 });
 
-test("a message whose answer is lost is sent again, starts one run, and is shown once", async () => {
+test("a message whose answer is lost is resent, starts one run, and is shown once", async () => {
   const convId = newConv();
   const device = new Device(convId, proxy.through(server.url));
   await device.live();
@@ -178,8 +178,8 @@ test("a message whose answer is lost is sent again, starts one run, and is shown
   expect(device.flickers).toEqual([]);
 });
 
-describe("what one device does, the other sees", () => {
-  test("a stop ends the answer on both, with all that was said", async () => {
+describe("two devices in step", () => {
+  test("a stop ends the answer on both, with its text so far", async () => {
     const convId = newConv();
     const [laptop, phone] = [new Device(convId), new Device(convId)];
     await Promise.all([laptop.live(), phone.live()]);
@@ -197,7 +197,7 @@ describe("what one device does, the other sees", () => {
     expect(await phone.conversation.stop()).toBe(false);
   });
 
-  test("a message while a run is under way is refused, queued or interrupts, as asked", async () => {
+  test("a message during a run is refused, queued or interrupts, as requested", async () => {
     const convId = newConv();
     const [laptop, phone] = [new Device(convId), new Device(convId)];
     await Promise.all([laptop.live(), phone.live()]);
@@ -220,7 +220,7 @@ describe("what one device does, the other sees", () => {
     expect(laptop.flickers).toEqual([]);
   });
 
-  test("a deleted conversation is empty everywhere, and the next message begins a new one", async () => {
+  test("a deleted conversation is empty everywhere, and the next message starts a new one", async () => {
     const convId = newConv();
     const [laptop, phone] = [new Device(convId), new Device(convId)];
     await Promise.all([laptop.live(), phone.live()]);
@@ -237,7 +237,7 @@ describe("what one device does, the other sees", () => {
   });
 });
 
-test("a conversation of somebody else says that it is not there", async () => {
+test("another subject's conversation is reported as missing", async () => {
   const convId = newConv();
   (await server.chat(convId, "mine").then(({ run_id }) => server.engine.turn(run_id))).finish();
   const stranger = createClient({ url: server.url, token: () => server.token({ sub: "somebody-else" }) });
@@ -248,7 +248,7 @@ test("a conversation of somebody else says that it is not there", async () => {
   expect(conversation.state()).toMatchObject({ messages: [], error: { code: "not_found" } });
 });
 
-test("own conversations are listed, and a log is read page by page", async () => {
+test("lists own conversations, and reads a log page by page", async () => {
   const convId = newConv();
   const device = new Device(convId);
   const performance = await send(device, "Write it down.");
@@ -264,7 +264,7 @@ test("own conversations are listed, and a log is read page by page", async () =>
   expect(events[1]).toMatchObject({ event: { message: { text: "Write it down." } } });
 });
 
-test("files are uploaded and sent with the message, and every device can read them", async () => {
+test("uploads files and sends them with a message, and every device can read them", async () => {
   const convId = newConv();
   const [sender, other] = [new Device(convId), new Device(convId)];
   await Promise.all([sender.live(), other.live()]);

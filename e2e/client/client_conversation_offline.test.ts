@@ -58,7 +58,7 @@ describe.skipIf(!chromiumHere())("a conversation on a device that goes offline",
   const shows = (page: Page, text: string) =>
     eventually(`the page shows ${text}`, async () => (await page.evaluate("khalaTabs.text()")) === text);
 
-  it("a reload without a network shows what was said, and the rest comes once when there is one", async () => {
+  it("a reload without a network shows the stored messages, and the rest once it is back", async () => {
     await using context = await browser.context();
     const [token, convId] = [await server.token(), newConv()];
     const start = async (page: Page) => {

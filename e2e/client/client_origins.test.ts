@@ -45,7 +45,7 @@ describe.skipIf(!chromiumHere())("a page on another port", () => {
     return { visitor, page, screen, [Symbol.asyncDispose]: () => visitor[Symbol.asyncDispose]() };
   }
 
-  test("reads documents and follows them on a development server, and is given no token", async () => {
+  test("reads documents and follows them on a development server, and gets no token", async () => {
     await using server = await startServer(database.url);
     const token = await server.token();
     await server.write({ key: "run:one", version: 1, org: "org-1", payload: { title: "One" } });

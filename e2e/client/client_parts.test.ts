@@ -34,7 +34,7 @@ afterAll(async () => {
 const put = (id: string, version: number, project_id: string, title: string) =>
   server.write({ key: `task:${id}`, version, org: "org-1", payload: { project_id, title }, model: tasks });
 
-test("a client that shows one project has that alone, in order, live, and after a reload without a list", async () => {
+test("a client of one project has only that part, in order, live, and without a list after a reload", async () => {
   await Promise.all([put("1", 1, "p1", "b"), put("2", 1, "p1", "a"), put("3", 1, "p2", "c")]);
   const storage = memory();
   const where = { project_id: "p1" };
@@ -64,7 +64,7 @@ test("a client that shows one project has that alone, in order, live, and after 
   await again.close();
 });
 
-test("a part that is not declared is refused for good, with what is", async () => {
+test("refuses an undeclared part for good, and names the declared ones", async () => {
   const khala = createClient<typeof app>({ url: server.url, token: () => server.token() });
   const wrong = partOf("app.tasks", { title: "x" });
   await expect(khala.sync.ready(wrong)).rejects.toMatchObject({

@@ -60,7 +60,7 @@ function Runs() {
   return `${state} ${phase}: ${items.join()} (${data?.title ?? "no a"})`;
 }
 
-test("a page shows documents as they change, also after its line was cut", async () => {
+test("a page shows documents as they change, also after a disconnect", async () => {
   const { hostname, port } = new URL(server.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   const org = "org-1";
@@ -85,7 +85,7 @@ function Chat({ id }: { readonly id: string }) {
   return createElement("div", null, createElement("i", null, run ? "running" : "idle"), ...lines);
 }
 
-test("a page streams a conversation, and one that is opened later joins in", async () => {
+test("a page streams a conversation, and another page joins later", async () => {
   const id = newConv();
   const client = () => createClient({ url: chat.url, token: () => chat.token() });
   const first = client();

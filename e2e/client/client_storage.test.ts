@@ -38,7 +38,7 @@ describe.skipIf(!chromiumHere())("storages in a real browser", () => {
         });
     });
 
-  it("a full localStorage is said, leaves the last commit whole, and takes the next one that fits", async () => {
+  it("reports a full localStorage, keeps the last commit, and accepts the next one that fits", async () => {
     await using context = await place();
     const page = await context.open(ORIGIN);
     const result = await page.evaluate("khalaStorage.fill()");
@@ -46,7 +46,7 @@ describe.skipIf(!chromiumHere())("storages in a real browser", () => {
     expect((result as { commits: number }).commits).toBeGreaterThan(20);
   });
 
-  it("a newer version of the page takes IndexedDB over, and the older one says so instead of standing in its way", async () => {
+  it("a newer version of the page upgrades IndexedDB, and the older one reports it instead of blocking", async () => {
     await using context = await place();
     const old = await context.open(ORIGIN);
     const commit = `storage.commit("s", "t", { put: [], remove: [], cursor: { epoch: "e", watermark: "1" } })`;
@@ -63,7 +63,7 @@ describe.skipIf(!chromiumHere())("storages in a real browser", () => {
     expect(refused).toBe("unavailable");
   });
 
-  it("a database that the browser deletes under a page is created again by its next commit", async () => {
+  it("the next commit recreates a database that the browser deleted under a page", async () => {
     await using context = await place();
     const page = await context.open(ORIGIN);
     const cursor = await page.evaluate(`(async () => {

@@ -46,7 +46,7 @@ const keys = ({ sync }: SyncClient) => sync.list(RUNS).items.map(({ key }) => ke
 const versions = ({ sync }: SyncClient) => sync.list(RUNS).items.map(({ version }) => version);
 const live = (khala: SyncClient) => until("live", () => khala.sync.list(RUNS).phase === "live");
 
-test("a topic is listed first, then live; snapshots stay the same objects until they change", async () => {
+test("lists a topic first, then follows it; snapshots stay the same objects until they change", async () => {
   const org = "list-live";
   await fill(org, 3);
   const khala = client({ org });
@@ -73,7 +73,7 @@ test("a topic is listed first, then live; snapshots stay the same objects until 
   expect(khala.sync.get(RUNS, `run:${org}-0`)).toBe(first);
 });
 
-test("more documents than fit into a page are all there", async () => {
+test("loads more documents than fit into a page", async () => {
   const org = "pages";
   await fill(org, 1_203);
   const khala = client({ org });
@@ -83,7 +83,7 @@ test("more documents than fit into a page are all there", async () => {
   expect(keys(khala)).toEqual([...keys(khala)].sort());
 });
 
-test("a cut line is resumed without a gap, and the documents stay on the screen", async () => {
+test("resumes after a disconnect without a gap, and keeps the documents on the screen", async () => {
   const org = "cut";
   await fill(org, 5);
   const { port } = new URL(server.url);
@@ -109,7 +109,7 @@ test("a cut line is resumed without a gap, and the documents stay on the screen"
   expect(Math.min(...seen.slice(seen.indexOf(5)))).toBe(5);
 });
 
-test("a deleted document goes, and does not come back", async () => {
+test("a deleted document disappears, and does not return", async () => {
   const org = "deleted";
   await fill(org, 3);
   const khala = client({ org });
@@ -120,7 +120,7 @@ test("a deleted document goes, and does not come back", async () => {
   expect(khala.sync.get(RUNS, `run:${org}-1`)).toEqual({ phase: "live", stale: false });
 });
 
-test("a stale position is replaced by a list, without an empty moment", async () => {
+test("replaces a stale position with a list, without an empty moment", async () => {
   const org = "stale";
   await fill(org, 10);
   const { port } = new URL(server.url);
@@ -146,7 +146,7 @@ test("a stale position is replaced by a list, without an empty moment", async ()
   expect(Math.min(...seen)).toBe(9);
 });
 
-test("a document that is too large for a frame is fetched, and the old version is shown until then", async () => {
+test("fetches a document too large for a frame, and shows the old version until then", async () => {
   const org = "large";
   await write(org, 0, 1, { text: "small" });
   const khala = client({ org });
@@ -163,7 +163,7 @@ test("a document that is too large for a frame is fetched, and the old version i
   expect(seen.every((data) => data !== undefined)).toBe(true);
 });
 
-test("a topic that the token does not name is forbidden, and says so; the others go on", async () => {
+test("reports a topic that the token does not name as forbidden, and follows the others", async () => {
   const org = "scopes";
   const khala = client({ org, token: () => server.token({ org_id: org, scopes: [RUNS] }) });
   khala.sync.subscribe(RUNS, () => {});
@@ -174,7 +174,7 @@ test("a topic that the token does not name is forbidden, and says so; the others
   await until("the connection counts as live", () => khala.connection.status().state === "live");
 });
 
-test("without a network it starts from the storage, and goes on from there", async () => {
+test("starts from the storage without a network, and continues from there", async () => {
   const org = "offline-start";
   await fill(org, 4);
   const storage = memory();
@@ -209,7 +209,7 @@ test("without a network it starts from the storage, and goes on from there", asy
   await until("it goes on", () => versions(offline).filter((version) => version === "2").length === 2);
 });
 
-test("a storage that fails is reported, and the topic goes on in memory; no position is left behind", async () => {
+test("reports a failing storage, continues in memory, and stores no position", async () => {
   const org = "quota";
   await fill(org, 2);
   const storage = memory();
@@ -233,7 +233,7 @@ test("a storage that fails is reported, and the topic goes on in memory; no posi
   await until("nothing is stored", async () => !(await storage.load(scope, RUNS)));
 });
 
-test("a restarted server is found again, and nothing is missed", async () => {
+test("finds a restarted server again, and misses nothing", async () => {
   const org = "restart";
   const settings = { KHALA_POLL_MS: "20", KHALA_DRAIN_MS: "200" };
   const before = await startServer(database.url, { settings });
@@ -259,7 +259,7 @@ test("a restarted server is found again, and nothing is missed", async () => {
   expect(keys(khala)).toHaveLength(3);
 });
 
-test("a restored database has other documents: they replace those of before, also with lower versions", async () => {
+test("documents of a restored database replace the old ones, also with lower versions", async () => {
   const org = "restored";
   await using old = await testDatabase();
   await using restored = await testDatabase();
@@ -283,7 +283,7 @@ test("a restored database has other documents: they replace those of before, als
   await until("it goes on", () => versions(khala)[0] === "4");
 });
 
-test("documents of another person are not shown when the token changes hands", async () => {
+test("hides another user's documents when the token changes", async () => {
   const org = "hands";
   await server.write({ key: "run:hands-a", version: 1, org, payload: {}, audience: ["ada"] });
   await server.write({ key: "run:hands-b", version: 1, org, payload: {}, audience: ["bob"] });

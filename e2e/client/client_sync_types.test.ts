@@ -29,7 +29,7 @@ const app = defineApp({ models: [runSummaries, tasks, untyped] });
 
 const options = { url: "http://khala.test", token: "t" };
 
-test("documents have the types of the models that make them", () => {
+test("documents have the types of their models", () => {
   const khala = createClient<typeof app>(options);
   expectTypeOf(khala.sync.get("app.tasks", "task:1").data).toEqualTypeOf<Task | undefined>();
   expectTypeOf(khala.sync.get("runtime.run_summaries", "run:1").data).toEqualTypeOf<
@@ -84,7 +84,7 @@ const counter = agent("counter", {
 });
 const typed = defineApp({ models: [latest], agents: [counter], schemas });
 
-test("schemas give their types to the client: documents, and what may be published", () => {
+test("schemas give the client types for documents and artifacts", () => {
   const khala = createClient<typeof typed>(options);
   expectTypeOf(khala.sync.get("app.notes", "note:1").data).toEqualTypeOf<{ text: string } | undefined>();
   const publish = () => khala.board.publish({ type: "Note", payload: { text: "hi" } });
@@ -103,7 +103,7 @@ test("schemas give their types to the client: documents, and what may be publish
   expectTypeOf(() => createClient(options).board.publish({ type: "Any", payload: 1 })).toBeFunction();
 });
 
-test("params of a message have the type that the app's engine takes", () => {
+test("a message's params have the type that the app's engine takes", () => {
   const engine = defineEngine({
     params: z.object({ tone: z.enum(["calm", "loud"]).default("calm") }),
     async *run({ params }) {

@@ -85,7 +85,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
     expect(problems).toEqual([]);
   }
 
-  it("two pages have one socket, and both show every change", async () => {
+  it("two pages share one socket, and both show every change", async () => {
     await using ana = await person();
     await ana.write("run-1");
     const first = await ana.open();
@@ -102,7 +102,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
   });
 
   for (const way of ["closed", "crashed"])
-    it(`when the page that leads is ${way}, the other is live again and has missed nothing`, async () => {
+    it(`when the leading page is ${way}, the other becomes live and has missed nothing`, async () => {
       await using ana = await person();
       await ana.write("run-1");
       const first = await ana.open();
@@ -126,7 +126,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
       expect(ana.context.problems.filter((problem) => !problem.startsWith("crashed"))).toEqual([]);
     });
 
-  it("a page that leads and stands still is replaced, and both are live when it goes on", async () => {
+  it("a frozen leading page is replaced, and both are live when it thaws", async () => {
     await using ana = await person();
     await ana.write("run-1");
     const first = await ana.open();
@@ -148,7 +148,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
     noProblems(ana.context);
   });
 
-  it("a page that was away starts from what the leader stored, and goes on from there", async () => {
+  it("a page that was away starts from the leader's stored documents, and continues from there", async () => {
     await using ana = await person();
     for (let n = 0; n < 300; n++) await ana.write(`run-${n}`);
     const first = await ana.open();
@@ -161,7 +161,7 @@ describe.skipIf(!chromiumHere())("tabs of one browser", () => {
     noProblems(ana.context);
   });
 
-  it("a conversation is the same on both pages, through the end of the one that leads", async () => {
+  it("a conversation is the same on both pages, through the end of the leader", async () => {
     await using talks = await startConversations(database.url);
     await using context = await browser.context();
     await context.inject(script);

@@ -66,7 +66,7 @@ describe.skipIf(!chromiumHere())("a client in a worker", () => {
     ["Worker", ["follower", "leader"]],
     ["SharedWorker", ["leader", "leader"]],
   ] as const)
-    it(`${kind}: live updates, a start from the cache while the line is dead, and the rest when it is back`, async () => {
+    it(`${kind}: live updates, a start from the cache without a connection, and the rest once it is back`, async () => {
       await using context = await browser.context();
       const org = `org-${kind}`;
       const [a, b] = [`run:${org}/a`, `run:${org}/b`];

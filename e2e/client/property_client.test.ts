@@ -71,5 +71,5 @@ const RARE: readonly (History & { readonly name: string })[] = [
 
 test.for(RARE)("$name", (history) => checkHistory(stage, history));
 
-test("whatever happens to the connection, the server, the storage, the clock and the tabs, clients end up with what the server has", () =>
+test("clients end with the server's documents through any failure of connection, server, storage, clock and tabs", () =>
   checkClient(stage));

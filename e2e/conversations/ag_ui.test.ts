@@ -67,7 +67,7 @@ async function openAgent(threadId: string, { token = "", query = "" } = {}) {
   };
 }
 
-test("an agent's run is streamed, begins and ends with the client's own ids, and its messages stand in order", async () => {
+test("streams a run with the client's own ids, and its messages in order", async () => {
   const thread = newConv();
   const { agent, events, ask } = await openAgent(thread);
   const run = ask("How is the weather?", "my-run");
@@ -97,7 +97,7 @@ test("an agent's run is streamed, begins and ends with the client's own ids, and
   expect(events).toContainEqual(expect.objectContaining({ type: EventType.CUSTOM, name: "weather_result" }));
 });
 
-test("multimodal content is stored, and state and forwarded properties reach the engine as params", async () => {
+test("stores multimodal content, and passes state and forwarded properties to the engine as params", async () => {
   const thread = newConv();
   const { agent, events } = await openAgent(thread);
   const value = Buffer.from("\x89PNG\r\n\x1a\n", "latin1").toString("base64");
@@ -140,7 +140,7 @@ test("multimodal content is stored, and state and forwarded properties reach the
   );
 });
 
-test("what cannot be taken is refused with its field, and not left out", async () => {
+test("refuses unsupported input with its field, instead of dropping it", async () => {
   const user = (content: unknown) => ({ messages: [{ id: "m", role: "user", content }] });
   const cases: [object, string][] = [
     [{ ...user("hi"), tools: [{ name: "not a name", description: "", parameters: {} }] }, "tools[0].name"],
@@ -160,7 +160,7 @@ test("what cannot be taken is refused with its field, and not left out", async (
   }
 });
 
-test("reasoning is a message of its own, and the next turn follows in the same thread", async () => {
+test("reasoning is a message of its own, and the next turn continues the thread", async () => {
   const thread = newConv();
   const { agent, ask } = await openAgent(thread);
   for (const turn of [1, 2]) {
@@ -180,7 +180,7 @@ test("reasoning is a message of its own, and the next turn follows in the same t
   ]);
 });
 
-test("a run that breaks off is a RUN_ERROR with a message for people", async () => {
+test("a failed run is a RUN_ERROR with a message for people", async () => {
   const thread = newConv();
   const { events, ask } = await openAgent(thread);
   const run = ask("Hello?").catch((error: Error) => error);
@@ -196,7 +196,7 @@ test("a run that breaks off is a RUN_ERROR with a message for people", async () 
   expect(events.at(-2)?.type).toBe(EventType.TEXT_MESSAGE_END);
 });
 
-test("the same runId starts nothing twice and is answered with the same run", async () => {
+test("the same runId starts one run, and gets the same answer", async () => {
   const thread = newConv();
   const first = await openAgent(thread);
   const second = await openAgent(thread);
@@ -212,7 +212,7 @@ test("the same runId starts nothing twice and is answered with the same run", as
   expect(later.events).toEqual(first.events);
 });
 
-test("abortRun leaves the stream and not the run, which is stopped by its thread's id", async () => {
+test("abortRun leaves the stream, and the thread's id stops the run", async () => {
   const thread = newConv();
   const { agent, ask } = await openAgent(thread);
   const run = ask("Hello?").catch(() => undefined);
@@ -234,7 +234,7 @@ test("abortRun leaves the stream and not the run, which is stopped by its thread
   expect(other.events.at(-1)).toMatchObject({ type: EventType.RUN_FINISHED, outcome: { type: "cancelled" } });
 });
 
-test("what cannot be a run is refused before the stream, with a code and the field", async () => {
+test("refuses an invalid run before the stream, with a code and the field", async () => {
   const post = (body: unknown, token?: string) =>
     server.request("/ag-ui", { method: "POST", body: JSON.stringify(body) }, token);
   const messages = [{ id: "1", role: "user", content: "Hello?" }];

@@ -113,7 +113,7 @@ async function openAgent() {
 
 const shown = ({ messages }: HttpAgent) => messages.map(({ role, content }) => `${role}: ${content ?? ""}`);
 
-test("a frontend tool is called by the server's engine, and its output continues the same run", async () => {
+test("the server's engine calls a frontend tool, whose output continues the run", async () => {
   const { agent, threadId, ends, ask, run } = await openAgent();
   await ask("Use the client's tool");
   const { run: waiting } = await server.state(threadId);
@@ -150,7 +150,7 @@ test("an approval is an interrupt, and resume answers it", async () => {
   expect(await server.settled(threadId)).toBe("finished");
 });
 
-test("an interrupt that is cancelled denies the call", async () => {
+test("cancelling an interrupt denies the call", async () => {
   const { agent, ask, run } = await openAgent();
   await ask("pay");
   const [interrupt] = agent.pendingInterrupts;
@@ -162,7 +162,7 @@ test("an interrupt that is cancelled denies the call", async () => {
   ]);
 });
 
-test("a run that waits for an approval and a frontend tool goes on after both", async () => {
+test("a run that waits for an approval and a frontend tool continues after both", async () => {
   const { agent, threadId, ask, run } = await openAgent();
   await ask("client and pay");
   const calls = (await server.state(threadId)).run!.waits_for!;
@@ -174,7 +174,7 @@ test("a run that waits for an approval and a frontend tool goes on after both", 
   expect(shown(agent).slice(2)).toEqual(end);
 });
 
-test("what is no answer to a call is refused with its field", async () => {
+test("refuses an invalid answer to a call with its field", async () => {
   const threadId = newConv();
   const send = async (more: object) => {
     const body = { threadId, runId: randomUUID(), messages: [], ...more };

@@ -25,7 +25,7 @@ afterAll(async () => {
 });
 
 describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
-  test("a message is answered word by word, and both are in the log under the ids that the chat has", async () => {
+  test("answers a message word by word, and logs both under the chat's ids", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     const sent = chat.sendMessage({ text: "Hello?" });
@@ -43,7 +43,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(messages?.map(({ message_id }) => message_id)).toEqual(chat.messages.map(({ id }) => id));
   });
 
-  test("files of a message are stored, and the app's body and metadata reach the engine as params", async () => {
+  test("stores the files of a message, and passes the app's body and metadata to the engine as params", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     const png = Buffer.from("\x89PNG\r\n\x1a\nbytes", "latin1");
@@ -90,7 +90,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     await again;
   });
 
-  test("reasoning, tools, their failures and our own events are parts; a status is not kept", async () => {
+  test("reasoning, tools, their failures and custom events are parts; a status is not kept", async () => {
     const conv = newConv();
     const data: { type: string; data: unknown }[] = [];
     await using chat = openChat(server, transport, conv, { onData: (part) => data.push(part) });
@@ -112,7 +112,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(data.map(({ type }) => type)).toEqual(["data-status", "data-weather_result"]);
   });
 
-  test("a run that breaks off is an error with a message for people, and the next one works", async () => {
+  test("a failed run is an error with a message for people, and the next one works", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     const first = chat.sendMessage({ text: "One" });
@@ -132,7 +132,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(textOf(chat.messages.at(-1))).toBe("All of it");
   });
 
-  test("a message to a busy conversation is refused with a reason, or waits its turn when the policy says so", async () => {
+  test("refuses a message to a busy conversation with a reason, or queues it if the policy says so", async () => {
     const conv = newConv();
     await using busy = openChat(server, transport, conv);
     await using refused = openChat(server, transport, conv);
@@ -156,7 +156,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(textOf(busy.messages.at(-1))).toBe("1");
   });
 
-  test("a new client resumes in the middle and has every word once, under the same id", async () => {
+  test("a new client resumes in the middle and gets every word once, under the same id", async () => {
     const conv = newConv();
     await using first = openChat(server, transport, conv);
     void first.sendMessage({ text: "Count" });
@@ -178,7 +178,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(second.messages).toEqual(first.messages);
   });
 
-  test("with nothing to resume a chat stays as it is, also in a conversation that does not exist", async () => {
+  test("a resume with nothing to resume changes nothing, also in a missing conversation", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     await chat.resumeStream();
@@ -195,7 +195,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(chat.messages).toEqual(before);
   });
 
-  test("somebody else's conversation is as if nothing ran, and takes no message", async () => {
+  test("another subject's conversation looks idle, and refuses messages", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     const sent = chat.sendMessage({ text: "A secret" });
@@ -212,7 +212,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(server.engine.turnCount(conv)).toBe(1);
   });
 
-  test("the run goes on without its client, who comes back to it", async () => {
+  test("the run continues without its client, which can resume it", async () => {
     const conv = newConv();
     const first = openChat(server, transport, conv);
     void first.sendMessage({ text: "Hello?" });
@@ -233,7 +233,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(textOf(second.messages.at(-1))).toBe("One, two, three.");
   });
 
-  test("a stop ends the run, and the other tab sees that too", async () => {
+  test("a stop ends the run, and the other tab sees it", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     const sent = chat.sendMessage({ text: "Talk" });

@@ -34,7 +34,7 @@ async function chunksOf(response: Response): Promise<unknown[]> {
   return frames.map((frame) => JSON.parse(frame.replace(/^data: /, "")));
 }
 
-test("the answer is an event stream that proxies leave alone and pages of allowed origins may read", async () => {
+test("answers with an unbuffered event stream that pages of allowed origins may read", async () => {
   const id = newConv();
   const sent = post({ id, messages: [userMessage("Hello?")] }, { headers: { origin: server.url } });
   const performance = await onStage(server, id);
@@ -60,7 +60,7 @@ test("the answer is an event stream that proxies leave alone and pages of allowe
   ]);
 });
 
-test("the same message sent twice is one run, and both are answered alike, then and later", async () => {
+test("the same message sent twice is one run with the same answer, at the same time and later", async () => {
   const id = newConv();
   const body = { id, messages: [userMessage("Hello?", "the-message")], trigger: "submit-message" };
   const sent = [post(body), post(body)];
@@ -73,7 +73,7 @@ test("the same message sent twice is one run, and both are answered alike, then 
   expect(server.engine.turnCount(id)).toBe(1);
 });
 
-test("an edited message is a branch of its own, and the first one is kept beside it", async () => {
+test("an edited message starts a branch beside the first one", async () => {
   const id = newConv();
   const texts = ["Hello?", "Goodbye?"];
   for (const [i, text] of texts.entries()) {
@@ -93,7 +93,7 @@ test("an edited message is a branch of its own, and the first one is kept beside
   expect(questions[0]?.siblings).toHaveLength(2);
 });
 
-test("what cannot be a message is refused before the stream, with a code and the field", async () => {
+test("refuses an invalid message before the stream, with a code and the field", async () => {
   const cases: [unknown, string][] = [
     [{ id: "not an id", messages: [userMessage("a")] }, "conv_id"],
     [{ id: newConv() }, "messages"],
@@ -113,7 +113,7 @@ test("what cannot be a message is refused before the stream, with a code and the
   }
 });
 
-test("a file in the JSON may make it larger than other bodies, and is refused to strangers before it is read", async () => {
+test("accepts larger bodies for files, and refuses them to strangers before reading", async () => {
   const id = newConv();
   const bytes = Buffer.concat([Buffer.from("\x89PNG\r\n\x1a\n", "latin1"), Buffer.alloc(3 << 20)]);
   const url = `data:image/png;base64,${bytes.toString("base64")}`;
@@ -128,7 +128,7 @@ test("a file in the JSON may make it larger than other bodies, and is refused to
   expect((await post({ ...body, fill: "x".repeat(8 << 20) }, { token })).status).toBe(403);
 });
 
-test("it takes a token with the scope chat", async () => {
+test("needs a token with the scope chat", async () => {
   const token = await server.token({ scopes: [] });
   const id = newConv();
   expect((await post({ id, messages: [userMessage("a")] }, { token })).status).toBe(403);
@@ -139,7 +139,7 @@ test("it takes a token with the scope chat", async () => {
   expect((await server.request(`/ai/chat/${id}/stream`, { method: "HEAD" })).status).toBe(404);
 });
 
-test("a run is stopped by POST and by DELETE, and nothing to stop is said", async () => {
+test("POST and DELETE stop a run, and report when nothing runs", async () => {
   for (const method of ["POST", "DELETE"]) {
     const id = newConv();
     const sent = post({ id, messages: [userMessage("Talk")] });
@@ -186,7 +186,7 @@ test("a resumed answer comes in one piece, then live", async () => {
   ]);
 });
 
-test("an answer is followed and resumed on another server, and one that shuts down breaks off what it streams", async () => {
+test("another server can follow and resume an answer, and a server that shuts down ends its stream", async () => {
   const other = await startConversations(database.url);
   const id = newConv();
   await using chat = openChat(server, "http", id);
@@ -211,7 +211,7 @@ test("an answer is followed and resumed on another server, and one that shuts do
   await says(chat, "One, two, three.");
 });
 
-test("a conversation that is deleted under its stream ends it with an error", async () => {
+test("deleting a conversation ends its stream with an error", async () => {
   const id = newConv();
   const sent = post({ id, messages: [userMessage("Hello?")] });
   const performance = await onStage(server, id);

@@ -76,7 +76,7 @@ function openPage(name: TransportName, id: string) {
 }
 
 test.each(TRANSPORTS)(
-  "a page with useChat over %s streams, and one that is opened later joins in",
+  "a page with useChat over %s streams, and a page opened later joins in",
   async (name) => {
     const id = newConv();
     using page = openPage(name, id);

@@ -68,7 +68,7 @@ const send = (requestId: string, id: string, text = "Hello?") => ({
   body: {},
 });
 
-test("answers share a socket, each with its own id and its own sequence from 0", async () => {
+test("answers share a socket, each with its own id and sequence from 0", async () => {
   using socket = await connect();
   const conversations = [newConv(), newConv()];
   socket.say(send("a", conversations[0]!));
@@ -90,7 +90,7 @@ test("answers share a socket, each with its own id and its own sequence from 0",
   }
 });
 
-test("a resume is answered from 0 again, and one from a sequence is refused: an answer is resumed in one piece", async () => {
+test("a resume starts at 0 again, and a resume from a sequence is refused", async () => {
   using socket = await connect();
   const id = newConv();
   socket.say(send("a", id));
@@ -118,7 +118,7 @@ test("a resume is answered from 0 again, and one from a sequence is refused: an 
   ]);
 });
 
-test("an abort stops the run of its request and no other, also when it comes before the run has begun", async () => {
+test("an abort stops only the run of its request, even before the run has begun", async () => {
   using socket = await connect();
   const [one, two] = [newConv(), newConv()];
   socket.say(send("a", one));
@@ -135,7 +135,7 @@ test("an abort stops the run of its request and no other, also when it comes bef
   expect(socket.of("b").some(({ type }) => type === "end")).toBe(false);
 });
 
-test("an abort of a request that waits in the queue stops its run before the engine is asked", async () => {
+test("an abort of a queued request stops its run before the engine starts", async () => {
   const id = newConv();
   await server.chat(id, "first");
   const first = await onStage(server, id);
@@ -154,7 +154,7 @@ test("an abort of a request that waits in the queue stops its run before the eng
   expect(server.engine.turns.filter(({ turn }) => turn.convId === id)).toHaveLength(1);
 });
 
-test("a frame that is not understood ends the socket with a code that says so", async () => {
+test("an unknown frame closes the socket with a code and a reason", async () => {
   for (const text of [
     "{",
     "null",
@@ -168,7 +168,7 @@ test("a frame that is not understood ends the socket with a code that says so", 
   }
 });
 
-test("a request that cannot be is answered with an error, and the socket stays", async () => {
+test("answers an invalid request with an error, and keeps the socket open", async () => {
   using socket = await connect();
   socket.say({ ...send("a", "not an id") });
   socket.say({ ...send("b", newConv()), messages: [] });
@@ -179,13 +179,13 @@ test("a request that cannot be is answered with an error, and the socket stays",
   expect(types).toEqual([["error"], ["error"], ["error"], ["no-active"]]);
 });
 
-test("a socket waits for a bounded number of answers", async () => {
+test("limits the pending answers of a socket", async () => {
   using socket = await connect();
   for (let i = 0; i < 33; i++) socket.say(send(`r${i}`, newConv()));
   expect(await socket.closed()).toEqual({ code: 4429, reason: "limit_exceeded" });
 });
 
-test("a socket that does not read holds back its own answer, and has every word of it later", async () => {
+test("a socket that does not read delays only its own answer, and gets every word later", async () => {
   using slow = await connect();
   using quick = await connect();
   const id = newConv();
@@ -210,7 +210,7 @@ test("a socket that does not read holds back its own answer, and has every word 
   expect(text("b") === words.join("")).toBe(true);
 });
 
-test("a socket takes a token with the scope chat", async () => {
+test("needs a token with the scope chat", async () => {
   const token = await server.token({ scopes: [] });
   await expect(connect(token)).rejects.toThrow("403");
 });

@@ -37,7 +37,7 @@ async function resume(id: string, token?: string) {
   return seen;
 }
 
-test("a silent answer shows now and then that it is there", async () => {
+test("sends keep-alives during a silent answer", async () => {
   const id = newConv();
   await server.chat(id, "Think");
   const performance = await onStage(server, id);
@@ -55,7 +55,7 @@ test("a silent answer shows now and then that it is there", async () => {
   expect(seen.text).toMatch(/data: \[DONE\]\n\n$/);
 });
 
-test("a token that expired within the clock skew starts a run and gets its whole answer, but joins none", async () => {
+test("a token that expired within the clock skew starts a run and gets its answer, but cannot join one", async () => {
   const id = newConv();
   const token = await server.token({ ttl_s: 60 });
   clock.jump(61_000);
@@ -75,7 +75,7 @@ test("a token that expired within the clock skew starts a run and gets its whole
   expect(await answer.text()).toMatch(/Whole.*data: \[DONE\]\n\n$/s);
 });
 
-test("a stream lives as long as its token, and is resumed with a new one", async () => {
+test("a stream ends with its token, and is resumed with a new one", async () => {
   const id = newConv();
   await server.chat(id, "Think");
   const performance = await onStage(server, id);

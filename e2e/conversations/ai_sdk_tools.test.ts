@@ -148,17 +148,20 @@ test.each(TRANSPORTS)(
   },
 );
 
-test.each(TRANSPORTS)("over %s a denied tool is not executed, and the model is told why", async (name) => {
-  await using chat = open(name, newConv());
-  const [pay] = await ask(chat, "Please pay");
-  await chat.addToolApprovalResponse({ id: pay!.approval!.id, approved: false, reason: "Too much" });
-  await says(chat, 'Let me see.[{"type":"execution-denied","reason":"Too much"}]');
-  await settled(chat);
-  expect(toolsOf(chat)).toMatchObject([{ state: "output-denied" }]);
-  expect(paid).toEqual([]);
-});
+test.each(TRANSPORTS)(
+  "over %s a denied tool is not executed, and the model gets the reason",
+  async (name) => {
+    await using chat = open(name, newConv());
+    const [pay] = await ask(chat, "Please pay");
+    await chat.addToolApprovalResponse({ id: pay!.approval!.id, approved: false, reason: "Too much" });
+    await says(chat, 'Let me see.[{"type":"execution-denied","reason":"Too much"}]');
+    await settled(chat);
+    expect(toolsOf(chat)).toMatchObject([{ state: "output-denied" }]);
+    expect(paid).toEqual([]);
+  },
+);
 
-test.each(TRANSPORTS)("over %s addToolOutput gives what a tool of the client found", async (name) => {
+test.each(TRANSPORTS)("over %s addToolOutput provides the output of a client tool", async (name) => {
   await using chat = open(name, newConv());
   const [locate] = await ask(chat, "Please locate");
   expect(locate).toMatchObject({ type: "tool-locate", state: "input-available" });
@@ -168,41 +171,35 @@ test.each(TRANSPORTS)("over %s addToolOutput gives what a tool of the client fou
   expect(toolsOf(chat)).toMatchObject([{ state: "output-available" }]);
 });
 
-test.each(TRANSPORTS)(
-  "over %s a step with both waits for both, and a failed tool of the client is told",
-  async (name) => {
-    await using chat = open(name, newConv());
-    const [pay, locate] = await ask(chat, "Please pay and locate");
-    await chat.addToolApprovalResponse({ id: pay!.approval!.id, approved: true });
-    expect(paid).toEqual([]);
-    const failed = { state: "output-error", errorText: "No signal" } as const;
-    await chat.addToolOutput({ tool: "locate", toolCallId: locate!.toolCallId, ...failed });
-    await until("the end", () => textOf(chat.messages.at(-1)).includes("No signal"));
-    await settled(chat);
-    expect(textOf(chat.messages.at(-1))).toContain('"value":{"paid":5}');
-    expect(paid).toEqual([5]);
-  },
-);
+test.each(TRANSPORTS)("over %s a step with both waits for both, and a client tool can fail", async (name) => {
+  await using chat = open(name, newConv());
+  const [pay, locate] = await ask(chat, "Please pay and locate");
+  await chat.addToolApprovalResponse({ id: pay!.approval!.id, approved: true });
+  expect(paid).toEqual([]);
+  const failed = { state: "output-error", errorText: "No signal" } as const;
+  await chat.addToolOutput({ tool: "locate", toolCallId: locate!.toolCallId, ...failed });
+  await until("the end", () => textOf(chat.messages.at(-1)).includes("No signal"));
+  await settled(chat);
+  expect(textOf(chat.messages.at(-1))).toContain('"value":{"paid":5}');
+  expect(paid).toEqual([5]);
+});
 
-test.each(TRANSPORTS)(
-  "over %s a page that is loaded again, on another server, decides what waits",
-  async (name) => {
-    const id = newConv();
-    {
-      await using chat = open(name, id);
-      await ask(chat, "Please pay");
-    }
-    await using again = open(name, id, await reloaded(id), other);
-    const [pay] = toolsOf(again);
-    expect(pay).toMatchObject({ state: "approval-requested" });
-    await again.addToolApprovalResponse({ id: pay!.approval!.id, approved: true });
-    await until("the end", () => textOf(again.messages.at(-1)).includes('"paid":5'));
-    await settled(again);
-    expect(paid).toEqual([5]);
-  },
-);
+test.each(TRANSPORTS)("over %s a reloaded page on another server decides a waiting call", async (name) => {
+  const id = newConv();
+  {
+    await using chat = open(name, id);
+    await ask(chat, "Please pay");
+  }
+  await using again = open(name, id, await reloaded(id), other);
+  const [pay] = toolsOf(again);
+  expect(pay).toMatchObject({ state: "approval-requested" });
+  await again.addToolApprovalResponse({ id: pay!.approval!.id, approved: true });
+  await until("the end", () => textOf(again.messages.at(-1)).includes('"paid":5'));
+  await settled(again);
+  expect(paid).toEqual([5]);
+});
 
-test("a decision over HTTP alone continues the run, and a second one of a page is answered with the same run", async () => {
+test("a decision over HTTP continues the run, and a page's second decision gets the same run", async () => {
   const id = newConv();
   await using chat = open("http", id);
   const [pay] = await ask(chat, "Please pay");

@@ -76,7 +76,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     expect(said(await reloaded(conv))).toEqual(said(chat.messages));
   }
 
-  test("regenerate and edit leave it and the server equal, and the model never gets a question twice", async () => {
+  test("keeps chat and server equal after regenerate and edit, and the model gets no question twice", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv);
     await answer(conv, 1, "Hi", chat.sendMessage({ text: "Hi" }));
@@ -112,7 +112,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
     await isAsReloaded(page, conv);
   });
 
-  test("a message that was refused is sent again by regenerate, as a new one", async () => {
+  test("regenerate sends a refused message again, as a new one", async () => {
     const conv = newConv();
     await using chat = openChat(server, transport, conv, {});
     await answer(conv, 1, "One", chat.sendMessage({ text: "One" }));
@@ -127,7 +127,7 @@ describe.each(TRANSPORTS)("the AI SDK's Chat over %s", (transport) => {
   });
 });
 
-test("an AG-UI agent that cuts its messages back and runs again gets another answer, or another version", async () => {
+test("an AG-UI agent that truncates its messages and runs again gets a new answer or version", async () => {
   const conv = newConv();
   const headers = { authorization: `Bearer ${await server.token()}` };
   const agent = new HttpAgent({ url: `${server.url}/ag-ui`, threadId: conv, headers });
@@ -187,7 +187,7 @@ describe("@khala/client", () => {
         : of,
     );
 
-  test("every device follows another answer, another version and a choice, and ends as the server", async () => {
+  test("every device shows a new answer, a new version and a chosen branch, and ends equal to the server", async () => {
     const conv = newConv();
     const a = await open(conv);
     const b = await open(conv);
@@ -220,7 +220,7 @@ describe("@khala/client", () => {
     expect(await agree(conv, [a, b, await open(conv)])).toEqual(["Hi", "Hi 1", "Why?", "Why? 3"]);
   });
 
-  test("a device that comes before the first word of another answer knows its siblings", async () => {
+  test("a device that joins before the first word of a new answer knows its siblings", async () => {
     const conv = newConv();
     const a = await open(conv);
     await answer(conv, 1, "Hi", a.send("Hi"));
@@ -236,7 +236,7 @@ describe("@khala/client", () => {
     expect(branchesOf(late.state().messages[1]!)?.count).toBe(2);
   });
 
-  test("a chosen branch that is too long for an event is read again", async () => {
+  test("loads a chosen branch again that is too long for an event", async () => {
     const conv = newConv();
     const a = await open(conv);
     const b = await open(conv);

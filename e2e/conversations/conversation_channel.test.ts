@@ -51,7 +51,7 @@ function followed(channel: PhoenixChannel) {
 }
 
 describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
-  test("joins, says something, and gets the answer as it is made", async () => {
+  test("joins, sends a message, and gets the answer as it is made", async () => {
     const convId = newConv();
     using it = await connected(client);
     const channel = it.socket.channel(`conversation:${convId}`);
@@ -82,7 +82,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     });
   });
 
-  test("is told what was wrong with a join, and stops asking", async () => {
+  test("gets the error of a refused join, and stops retrying", async () => {
     const convId = newConv();
     await server.chat(convId, "mine").then(async ({ run_id }) => (await server.engine.turn(run_id)).finish());
     using stranger = await connected(client, { sub: "somebody-else" });
@@ -103,7 +103,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     }
   });
 
-  test("after the line was cut it rejoins from its cursor, and has all of the answer once", async () => {
+  test("rejoins from its cursor after a disconnect, and has all of the answer once", async () => {
     const convId = newConv();
     using it = await connected(client);
     let cursor: string | undefined;
@@ -130,7 +130,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
 
 const [, , CLIENT] = PHOENIX_CLIENTS;
 
-test("the join is answered before the first frame, and pushes that came meanwhile after it", async () => {
+test("replies to the join before the first frame, and to pushes sent meanwhile after it", async () => {
   const convId = newConv();
   await server.chat(convId, "hi").then(async ({ run_id }) => (await server.engine.turn(run_id)).finish());
   await server.settled(convId);
@@ -145,7 +145,7 @@ test("the join is answered before the first frame, and pushes that came meanwhil
   expect(came).toEqual(["phx_reply", "hello", "snapshot", "phx_reply"]);
 });
 
-test("the frames are those of /ws, the same JSON in the same bytes", async () => {
+test("sends the same frames as /ws, byte for byte", async () => {
   const convId = newConv();
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await using plain = await server.connect(convId);
@@ -168,7 +168,7 @@ test("the frames are those of /ws, the same JSON in the same bytes", async () =>
   expect(events).toEqual(plain.events.map((json) => `[null,null,"conversation:${convId}","frame",${json}]`));
 });
 
-test("stop from the channel ends a run that was started over HTTP", async () => {
+test("stop on the channel ends a run started over HTTP", async () => {
   const convId = newConv();
   using it = await connected(CLIENT);
   const channel = it.socket.channel(`conversation:${convId}`);
@@ -183,7 +183,7 @@ test("stop from the channel ends a run that was started over HTTP", async () => 
   expect((await ended(run_id)).event).toHaveProperty("run_stopped");
 });
 
-test("a push that is wrong says what was wrong, and the channel goes on", async () => {
+test("a wrong push gets an error, and the channel continues", async () => {
   using it = await connected(CLIENT);
   const channel = it.socket.channel(`conversation:${newConv()}`);
   await answerOf(channel.join());
@@ -200,7 +200,7 @@ test("a push that is wrong says what was wrong, and the channel goes on", async 
   }
 });
 
-test("leaving detaches: nothing more is heard, and the other channels of the socket go on", async () => {
+test("a left channel gets nothing more, and the socket's other channels continue", async () => {
   using it = await connected(CLIENT);
   const [left, stays] = [newConv(), newConv()];
   const first = it.socket.channel(`conversation:${left}`);
@@ -219,7 +219,7 @@ test("leaving detaches: nothing more is heard, and the other channels of the soc
   expect(heard.frames).toHaveLength(1);
 });
 
-test("a conversation that is deleted closes its channel and leaves the socket open", async () => {
+test("deleting a conversation closes its channel and keeps the socket open", async () => {
   const convId = newConv();
   using it = await connected(CLIENT);
   const channel = it.socket.channel(`conversation:${convId}`);
@@ -231,7 +231,7 @@ test("a conversation that is deleted closes its channel and leaves the socket op
   expect(it.socket.isConnected()).toBe(true);
 });
 
-test("a token that is refreshed without the scope ends the channel with the next frame", async () => {
+test("a token refreshed without the scope closes the channel at the next frame", async () => {
   const convId = newConv();
   using it = await connected(CLIENT);
   const channel = it.socket.channel(`conversation:${convId}`);
@@ -248,7 +248,7 @@ test("a token that is refreshed without the scope ends the channel with the next
   expect(frames.map(({ type, code }) => code ?? type)).toEqual(["hello", "missing_scope"]);
 });
 
-test("a token that is refreshed without chat:service ends the channel of another's conversation, over any channel", async () => {
+test("a token refreshed without chat:service closes the channel of another subject's conversation, from any channel", async () => {
   const convId = newConv();
   await server.chat(convId, "mine");
   using it = await connected(CLIENT, { sub: "support", scopes: ["chat", "chat:service"] });

@@ -49,7 +49,7 @@ describe("POST /chat", () => {
   test.each([
     ["in the body", { idempotency_key: "key" }, {}],
     ["in the header", {}, { "idempotency-key": "key" }],
-  ])("the same key %s is answered the same and starts nothing twice", async (_, more, headers) => {
+  ])("the same key %s gets the same answer and starts one run", async (_, more, headers) => {
     const convId = newConv();
     const send = () => post({ conv_id: convId, message: "once", ...more }, headers);
     const answers = [];
@@ -64,7 +64,7 @@ describe("POST /chat", () => {
     expect(server.engine.turnCount(convId)).toBe(1);
   });
 
-  test("while a run is under way a message is rejected, waits, or interrupts it", async () => {
+  test("during a run, a message is rejected, queued, or interrupts it", async () => {
     const convId = newConv();
     const first = await server.chat(convId, "one");
     const one = await server.engine.turn(first.run_id);
@@ -101,7 +101,7 @@ describe("POST /chat", () => {
     expect(await codeOf(await post(body))).toEqual({ status: 400, code: "invalid_request", field });
   });
 
-  test("two keys that differ are refused", async () => {
+  test("refuses two different keys", async () => {
     const response = await post(
       { conv_id: "a", message: "m", idempotency_key: "x" },
       { "idempotency-key": "y" },
@@ -115,7 +115,7 @@ describe("POST /chat", () => {
 });
 
 describe("GET, stop and DELETE /chat/:conv_id", () => {
-  test("GET gives the messages, the run, and the cursor that they are true at", async () => {
+  test("GET returns the messages, the run, and their cursor", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
     const performance = await server.engine.turn(run_id);
@@ -140,7 +140,7 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
     expect(client.view.wrong).toEqual([]);
   });
 
-  test("stop says what it stopped, and that nothing ran", async () => {
+  test("stop names the run it stopped, and reports when nothing ran", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
     const performance = await server.engine.turn(run_id);
@@ -151,7 +151,7 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
     expect(await stop()).toMatchObject({ stopped: false });
   });
 
-  test("DELETE removes it; it does not exist afterwards, and can begin anew", async () => {
+  test("DELETE removes the conversation, and the next message starts a new one", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "hello");
     (await server.engine.turn(run_id)).finish();
@@ -166,7 +166,7 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
     expect(state.messages).toMatchObject([{ parts: [{ text: "again" }] }]);
   });
 
-  test.each(["GET", "DELETE"])("%s of a conv_id that cannot be is a 400 that names it", async (method) => {
+  test.each(["GET", "DELETE"])("%s of an invalid conv_id is a 400 that names it", async (method) => {
     expect(await codeOf(await server.request("/chat/-a", { method }))).toEqual({
       status: 400,
       code: "invalid_request",
@@ -175,8 +175,8 @@ describe("GET, stop and DELETE /chat/:conv_id", () => {
   });
 });
 
-describe("who may", () => {
-  test("for another subject the conversation does not exist, and another org has its own under the id", async () => {
+describe("access", () => {
+  test("another subject's conversation looks missing, and another org has its own under the id", async () => {
     const convId = newConv();
     const { run_id } = await server.chat(convId, "mine");
     const performance = await server.engine.turn(run_id);
@@ -205,7 +205,7 @@ describe("who may", () => {
     expect(JSON.stringify(await server.state(convId))).not.toContain("theirs");
   });
 
-  test("without the scope everything is refused, and without a token too", async () => {
+  test("refuses everything without the scope, and without a token", async () => {
     const token = await server.token({ scopes: ["runtime:write"] });
     for (const [path, method] of [
       ["/chat/a", "GET"],
@@ -221,7 +221,7 @@ describe("who may", () => {
     expect((await post({ conv_id: "a", message: "m" }, {}, token)).status).toBe(403);
   });
 
-  test("GET /ws without an upgrade says what it is", async () => {
+  test("GET /ws without an upgrade explains what to do", async () => {
     expect(await codeOf(await server.request("/ws?conv_id=a"))).toEqual({
       status: 426,
       code: "upgrade_required",

@@ -13,7 +13,7 @@ const CALLER = testViewer({ org: "org-1", subject: "user-1" });
 const CYCLES = 2_000;
 const AT_ONCE = 50;
 
-test("2,000 cycles of attaching and detaching leave no reader and no socket, and shutdown leaves none", async () => {
+test("2,000 cycles of attaching and detaching leave no reader and no socket, and neither does a shutdown", async () => {
   await using database = await testDatabase();
   const clock = new JumpClock();
   await using server = await startConversations(database.url, {

@@ -21,7 +21,7 @@ afterAll(async () => {
 let conversations = 0;
 const newConv = () => `conv-${++conversations}`;
 
-test("ping is answered with pong, and what is not understood with an error that says what is", async () => {
+test("answers ping with pong, and an unknown message with an error", async () => {
   await using client = await server.connect(newConv());
   await client.first("hello");
   client.send({ type: "ping" });
@@ -34,7 +34,7 @@ test("ping is answered with pong, and what is not understood with an error that 
   expect(client.closed).toBeUndefined();
 });
 
-test("a token that expires ends the socket, unless a fresh one of the same subject came in time", async () => {
+test("a token that expires closes the socket, unless a new one of the same subject arrived in time", async () => {
   await using lapsed = await server.connect(newConv(), {}, await server.token({ ttl_s: 60 }));
   await using renewed = await server.connect(newConv(), {}, await server.token({ ttl_s: 60 }));
   await Promise.all([lapsed.first("hello"), renewed.first("hello")]);
@@ -52,7 +52,7 @@ test("a token that expires ends the socket, unless a fresh one of the same subje
   await renewed.first("pong");
 });
 
-test("a token that is revoked ends the socket", async () => {
+test("a revoked token closes the socket", async () => {
   const token = await server.token();
   await using client = await server.connect(newConv(), {}, token);
   await client.first("hello");
@@ -60,7 +60,7 @@ test("a token that is revoked ends the socket", async () => {
   expect(await client.ended()).toEqual({ code: 4401, reason: "token_revoked" });
 });
 
-test("a client that only listens stays connected and sees heartbeats with its cursor", async () => {
+test("a client that only listens stays connected and gets heartbeats with its cursor", async () => {
   await using client = await server.connect(newConv(), {}, await server.token({ ttl_s: 900 }));
   const { cursor } = await client.first("hello");
   for (let i = 0; i < 8; i++) {
@@ -74,7 +74,7 @@ test("a client that only listens stays connected and sees heartbeats with its cu
   expect(client.closed).toBeUndefined();
 });
 
-test("a server that stops closes with 1012", async () => {
+test("a server that stops closes sockets with 1012", async () => {
   await using other = await startConversations(database.url);
   await using client = await other.connect(newConv());
   await client.first("hello");
@@ -83,7 +83,7 @@ test("a server that stops closes with 1012", async () => {
   expect(client.frames.at(-1)).toMatchObject({ type: "error", code: "shutting_down" });
 });
 
-test("a socket that reads too slowly is closed with 1013; the others never wait for it, and it resumes", async () => {
+test("a socket that reads too slowly is closed with 1013 without delaying others, and resumes", async () => {
   const convId = newConv();
   await using fast = await server.connect(convId);
   await using slow = await server.connect(convId);
@@ -113,7 +113,7 @@ test("a Phoenix socket that reads too slowly is closed with 1013 too", async () 
   expect(await raw.ended()).toEqual({ code: 1013, reason: "slow_consumer" });
 });
 
-test("clients that go before they are attached leave nothing behind", async () => {
+test("clients that disconnect before they are attached leave nothing behind", async () => {
   const token = await server.token();
   const convId = newConv();
   const come = async (i: number) => {

@@ -21,7 +21,7 @@ async function khala(args: readonly string[], env: Record<string, string>): Prom
 }
 
 describe.runIf(redisHere().own)("moving from PostgreSQL to Redis", () => {
-  test("every conversation and every cursor stays good; what is copied twice is there once", async () => {
+  test("moving to Redis keeps every conversation and cursor, and copying twice duplicates nothing", async () => {
     await using database = await testDatabase();
     await using redis = await startRedis();
     const env = { DATABASE_URL: database.url, KHALA_AUTH_SECRETS: SECRETS };

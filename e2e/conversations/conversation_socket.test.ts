@@ -31,7 +31,7 @@ async function answered(convId: string, question: string, ...pieces: readonly st
 }
 
 test.each(["/ws?conv_id=in-the-subprotocol", "/ai/ws"])(
-  "%s takes the token as a subprotocol, so that it is in no URL",
+  "%s accepts the token as a subprotocol, so that it is in no URL",
   async (path) => {
     const token = await server.token();
     const socket = new WebSocket(server.url.replace("http", "ws") + path, phoenix.tokenProtocols(token));
@@ -44,8 +44,8 @@ test.each(["/ws?conv_id=in-the-subprotocol", "/ai/ws"])(
   },
 );
 
-describe("where a socket begins", () => {
-  test("the first connect has no replay: hello, and what is said from then on", async () => {
+describe("the start of a socket", () => {
+  test("the first connect has no replay: hello, then new events", async () => {
     const convId = newConv();
     await answered(convId, "before", "not repeated");
     await using client = await server.connect(convId);
@@ -59,13 +59,13 @@ describe("where a socket begins", () => {
     expect(client.view.wrong).toEqual([]);
   });
 
-  test("a conversation that nobody has spoken in says hello without a run", async () => {
+  test("a new conversation gets hello without a run", async () => {
     await using client = await server.connect(newConv());
     expect(await client.first("hello")).toMatchObject({ run: null });
     expect(client.types).toEqual(["hello"]);
   });
 
-  test("after=<cursor> gives everything since, then live", async () => {
+  test("after=<cursor> replays everything since, then live events", async () => {
     const convId = newConv();
     const { cursor } = await answered(convId, "one", "first ", "answer");
     await answered(convId, "two", "second answer");
@@ -79,7 +79,7 @@ describe("where a socket begins", () => {
     expect(client.view.cursor).toBe((await server.state(convId)).cursor);
   });
 
-  test("the cursor of the last frame gives nothing but what comes", async () => {
+  test("the cursor of the last frame replays nothing", async () => {
     const convId = newConv();
     const { cursor } = await answered(convId, "one", "answer");
     await using first = await server.connect(convId, { after: cursor });
@@ -92,7 +92,7 @@ describe("where a socket begins", () => {
     expect(second.view.wrong).toEqual([]);
   });
 
-  test("replay=<n> gives a snapshot of the last n messages, each in one piece, then live", async () => {
+  test("replay=<n> gives a snapshot of the last n messages, each in one piece, then live events", async () => {
     const convId = newConv();
     await answered(convId, "one", "first ", "answer");
     await answered(convId, "two", "second ", "answer");
@@ -109,7 +109,7 @@ describe("where a socket begins", () => {
     expect(client.view.wrong).toEqual([]);
   });
 
-  test("a cursor whose next entry was trimmed away gets resync and a snapshot", async () => {
+  test("a cursor whose next entry was trimmed gets resync and a snapshot", async () => {
     const convId = newConv();
     const { cursor } = await answered(convId, "one", "first answer");
     await answered(convId, "two", "second answer");
@@ -124,7 +124,7 @@ describe("where a socket begins", () => {
     expect([...client.view.texts.values()]).toEqual(["one", "first answer", "two", "second answer"]);
   });
 
-  test("a cursor beyond the end, or of a conversation that was deleted, gets resync and a snapshot", async () => {
+  test("a cursor beyond the end, or of a deleted conversation, gets resync and a snapshot", async () => {
     const convId = newConv();
     const { cursor } = await answered(convId, "one", "answer");
     const seq = seqOf(cursor);
@@ -162,7 +162,7 @@ describe("many sockets of one conversation", () => {
     expect(third.events).toEqual(first.events);
   });
 
-  test("a turn that was started elsewhere reaches an idle tab", async () => {
+  test("a run started on another server reaches an idle tab", async () => {
     const convId = newConv();
     await using idle = await server.connect(convId);
     await idle.first("hello");
@@ -175,7 +175,7 @@ describe("many sockets of one conversation", () => {
     expect(idle.view.wrong).toEqual([]);
   });
 
-  test("who comes in the middle of a run gets hello with the run, what there is of the answer, then the rest", async () => {
+  test("a socket opened during a run gets hello with the run, the text so far, then the rest", async () => {
     const convId = newConv();
     await answered(convId, "before", "not repeated");
     const { run_id } = await server.chat(convId, "now");
@@ -200,7 +200,7 @@ describe("many sockets of one conversation", () => {
     expect(client.view.wrong).toEqual([]);
   });
 
-  test("attaching at any moment of a run leaves no gap and no double", async () => {
+  test("attaching at any moment of a run leaves no gap and no duplicate", async () => {
     const random = server.context.random;
     const convId = newConv();
     const { run_id, cursor } = await server.chat(convId, "tell me a long story");
@@ -235,7 +235,7 @@ describe("many sockets of one conversation", () => {
 });
 
 describe("runs and sockets", () => {
-  test("a run goes on when every socket has gone, and is all there for who comes back", async () => {
+  test("a run continues without sockets, and is complete for a later one", async () => {
     const convId = newConv();
     const client = await server.connect(convId);
     await client.first("hello");
@@ -253,7 +253,7 @@ describe("runs and sockets", () => {
     expect(back.view.texts.get(performance.turn.messageId)).toBe("two three");
   });
 
-  test("stop from another device ends the run on every socket", async () => {
+  test("a stop from another device ends the run on every socket", async () => {
     const convId = newConv();
     await using laptop = await server.connect(convId);
     await using phone = await server.connect(convId);
@@ -269,7 +269,7 @@ describe("runs and sockets", () => {
     expect(performance.signal.aborted).toBe(true);
   });
 
-  test("deleting the conversation tells its sockets, and ends them for good", async () => {
+  test("deleting the conversation notifies its sockets, and closes them for good", async () => {
     const convId = newConv();
     await answered(convId, "hi", "there");
     await using client = await server.connect(convId);
@@ -280,8 +280,8 @@ describe("runs and sockets", () => {
   });
 });
 
-describe("who is let in", () => {
-  test("another subject is told that there is no such conversation, and another org has an empty one of its own", async () => {
+describe("access", () => {
+  test("another subject gets not_found, and another org has an empty conversation of its own", async () => {
     const convId = newConv();
     await answered(convId, "mine", "secret");
     await using stranger = await server.connect(convId, {}, await server.token({ sub: "somebody-else" }));
@@ -293,7 +293,7 @@ describe("who is let in", () => {
     expect(await other.first("snapshot")).toMatchObject({ messages: [] });
   });
 
-  test("a token that is refreshed without chat:service ends the socket of another's conversation", async () => {
+  test("a token refreshed without chat:service closes the socket of another subject's conversation", async () => {
     const convId = newConv();
     await answered(convId, "mine", "secret");
     const service = await server.token({ sub: "support", scopes: ["chat", "chat:service"] });
@@ -304,7 +304,7 @@ describe("who is let in", () => {
     expect(await support.ended()).toEqual({ code: 4404, reason: "not_found" });
   });
 
-  test("a token without the scope is refused at the door", async () => {
+  test("refuses a handshake without the scope", async () => {
     const token = await server.token({ scopes: ["runtime:write"] });
     await expect(server.connect(newConv(), {}, token)).rejects.toMatchObject({
       status: 403,
@@ -312,7 +312,7 @@ describe("who is let in", () => {
     });
   });
 
-  test("a token in the Authorization header will do", async () => {
+  test("accepts a token in the Authorization header", async () => {
     const headers = { authorization: `Bearer ${await server.token()}` };
     await using client = await TimelineSocket.connect(server.wsUrl, { conv_id: newConv() }, headers);
     await client.first("hello");
@@ -335,7 +335,7 @@ describe("who is let in", () => {
     expect(refused).toMatchObject({ status: 400, body: { error: { code: "invalid_request", field } } });
   });
 
-  test("conv_id allows what addresses and keys allow", () => {
+  test("conv_id allows only characters that are safe in URLs and keys", () => {
     for (const good of ["a", "conv-1755812270387-e3pkgm", "A.b_c~d-9", "0"]) expect(good).toMatch(CONV_ID);
     for (const bad of ["", "-a", "a/b", "a b", "é", "{a}", "a\n"]) expect(bad).not.toMatch(CONV_ID);
   });

@@ -82,7 +82,7 @@ describe.each([
   ["openai/gpt-5-mini", "openai"],
   ["anthropic/claude-sonnet-4-5", "anthropic"],
 ])("examples/model_chat with MODEL=%s", (MODEL, name) => {
-  test("answers, knows what was said before, and tells why it cannot answer", async () => {
+  test("answers, remembers earlier messages, and explains why it cannot answer", async () => {
     await using example = await startExample("model_chat", { MODEL });
     respond = (_, count) =>
       count === 1
@@ -107,7 +107,7 @@ describe.each([
   });
 });
 
-test("examples/model_chat says which MODEL it can use", async () => {
+test("examples/model_chat lists the MODELs it can use", async () => {
   await expect(startExample("model_chat", { MODEL: "gpt" })).rejects.toThrow(
     'MODEL is "gpt". Use one of: openai/…, anthropic/….',
   );
@@ -142,7 +142,7 @@ describe("examples/mcp_tools", () => {
     expectSum(await example.ask("2 + 40?"), "call_1");
   });
 
-  test("uses the tools of a server over HTTP, and connects again after it was restarted", async () => {
+  test("uses the tools of a server over HTTP, and reconnects after its restart", async () => {
     const port = await freePort();
     const MCP_URL = `http://127.0.0.1:${port}/mcp`;
     await using example = await startExample("mcp_tools", { MCP_URL });

@@ -139,7 +139,7 @@ async function doors(kind: string, secret: string): Promise<string[]> {
   return said;
 }
 
-test.each(SECRETS)("an exception with %s is shown by no door, and its id leads to it", async (secret) => {
+test.each(SECRETS)("no endpoint shows an exception with %s, and its error id finds it", async (secret) => {
   const said = await doors("engine", secret);
   for (const text of said) expect(text).not.toMatch(LEAK);
   for (const text of said.slice(0, 4)) expect(text).toMatch(/could not be completed \(error [0-9a-f-]{36}\)/);
@@ -155,7 +155,7 @@ test.each(SECRETS)("an exception with %s is shown by no door, and its id leads t
   expect(runs[0]!.detail).toContain(`connect failed: ${secret}`);
 });
 
-test.each(SECRETS)("a tool's exception with %s is shown by no door", async (secret) => {
+test.each(SECRETS)("no endpoint shows a tool's exception with %s", async (secret) => {
   const said = await doors("tool", secret);
   for (const text of said) expect(text).not.toMatch(LEAK);
   for (const text of said.slice(0, 4)) expect(text).toMatch(/The tool failed \(error [0-9a-f-]{36}\)/);
@@ -164,7 +164,7 @@ test.each(SECRETS)("a tool's exception with %s is shown by no door", async (secr
   );
 });
 
-test("a PublicError is shown by every door as it is", async () => {
+test("every endpoint shows a PublicError unchanged", async () => {
   const bearer = await token();
   const part = { type: "text", text: "public" };
   const ai = await ask("/ai/chat", bearer, {

@@ -48,7 +48,7 @@ const chunksLeft = async () => {
   return Number(row!.n);
 };
 
-test("a file is stored with the type of its bytes, and comes back as it was", async () => {
+test("stores a file with the type of its bytes, and returns it unchanged", async () => {
   const file = await stored(newConv(), PNG, { name: "Käse.png", type: "image/jpeg" });
   expect(file).toEqual({
     file_id: expect.any(String),
@@ -72,7 +72,7 @@ test("a file is stored with the type of its bytes, and comes back as it was", as
   expect(Buffer.compare(Buffer.from(await response.arrayBuffer()), PNG)).toBe(0);
 });
 
-test("what can contain a script is only downloaded", async () => {
+test("serves a file that can contain a script only as a download", async () => {
   for (const [body, type] of [
     ["<html><script>alert(1)</script>", "text/html"],
     ["<svg onload='alert(1)'/>", "image/svg+xml"],
@@ -86,7 +86,7 @@ test("what can contain a script is only downloaded", async () => {
 });
 
 describe("a part of a file", () => {
-  test("is read by a range, or not at all", async () => {
+  test("can be read by a valid range only", async () => {
     const { url, file_id } = await stored(newConv(), PNG);
     const size = PNG.length;
     const cases: [string, number, string | null, Buffer?][] = [
@@ -117,7 +117,7 @@ describe("a part of a file", () => {
     expect([await part(`"${file_id}"`), await part('"another"')]).toEqual([206, 200]);
   });
 
-  test("and its headers alone cost no reading", async () => {
+  test("is not read when only its headers are requested", async () => {
     const { url, file_id } = await stored(newConv(), PNG);
     const head = await server.request(url, { method: "HEAD" });
     expect(head.status).toBe(200);
@@ -128,7 +128,7 @@ describe("a part of a file", () => {
   });
 });
 
-test("who may not read the conversation finds no file, and the same answer as for one that is not there", async () => {
+test("a caller who may not read the conversation gets the same answer as for a missing file", async () => {
   const conv = newConv();
   const { url, file_id } = await stored(conv, "secret");
   const strangers = [
@@ -148,7 +148,7 @@ test("who may not read the conversation finds no file, and the same answer as fo
   expect((await fetch(server.url + url)).status).toBe(401);
 });
 
-test("what cannot be stored is refused with the field, and leaves nothing", async () => {
+test("refuses an invalid file with the field, and stores nothing", async () => {
   const before = await chunksLeft();
   const large = new Uint8Array(MAX + 1);
   const cases: [Promise<Response>, number, string][] = [
@@ -169,7 +169,7 @@ test("what cannot be stored is refused with the field, and leaves nothing", asyn
   expect(path.name).toBe("a b.txt");
 });
 
-test("an upload that is cut off leaves nothing", async () => {
+test("an aborted upload leaves nothing", async () => {
   const before = await chunksLeft();
   const token = await server.token();
   const sending = httpRequest(`${server.url}/files?conv_id=${newConv()}`, {
@@ -219,7 +219,7 @@ test("a message names files, and the engine reads them", async () => {
   }
 });
 
-test("the files of a conversation go with it", async () => {
+test("deletes the files of a conversation with it", async () => {
   const before = await chunksLeft();
   const conv = newConv();
   const { url } = await stored(conv, PNG);

@@ -59,7 +59,7 @@ fileStoreSuite(
   { firstByteAlone: false },
 );
 
-test("a login that the bucket refuses is unavailable, without its secret", async () => {
+test("reports a refused login of the bucket as unavailable, without its secret", async () => {
   // s3rver knows the key's id, and checks no signature of version 4.
   const login = { accessKeyId: "nobody", secretAccessKey: "hunter2" };
   const wrong = openS3FileStore({ url, region: "us-east-1", ...login, clock: systemClock });
@@ -71,7 +71,7 @@ test("a login that the bucket refuses is unavailable, without its secret", async
   expect(error.message).not.toContain("hunter2");
 });
 
-test("a server with a bucket stores files there, serves ranges of them, and removes them with the conversation", async () => {
+test("stores files in the bucket, serves their ranges, and removes them with the conversation", async () => {
   await using database = await testDatabase();
   const settings = {
     KHALA_FILES_S3_URL: url,

@@ -49,7 +49,7 @@ async function say(bearer: string, conv_id: string, message: string): Promise<vo
 const idsOf = ({ conversations = [] }: ConversationListJson) => conversations.map(({ conv_id }) => conv_id);
 
 describe("GET /chat", () => {
-  test("lists one's own conversations, newest first, titled by their first words", async () => {
+  test("lists own conversations, newest first, titled by their first words", async () => {
     const ada = await token("ada", "talkers");
     await say(ada, "first", "How is the weather in Oslo?\nAnd in Bergen?");
     await say(ada, "second", "x".repeat(200));
@@ -64,7 +64,7 @@ describe("GET /chat", () => {
     expect(body.next).toBeUndefined();
   });
 
-  test("page by page nothing is missed and nothing comes twice", async () => {
+  test("pages without gaps or repetition", async () => {
     const bea = await token("bea", "talkers");
     for (let i = 0; i < 5; i++) await say(bea, `bea-${i}`, "Hello");
     const found: (string | undefined)[] = [];
@@ -79,7 +79,7 @@ describe("GET /chat", () => {
     expect(found).toEqual(["bea-4", "bea-3", "bea-2", "bea-1", "bea-0"]);
   });
 
-  test("nobody else's are in it, and it needs the scope", async () => {
+  test("lists no other subject's, and needs the scope", async () => {
     await say(await token("cid", "talkers"), "cids", "Hello");
     await say(await token("ada", "elsewhere"), "other-ada", "Hello");
     expect(idsOf((await ask<ConversationListJson>("/chat", await token("dan", "talkers"))).body)).toEqual([]);
@@ -121,7 +121,7 @@ describe("GET /chat/:conv_id/log", () => {
     expect(heard).toEqual(whole.events!.slice(1));
   });
 
-  test("is nobody else's, and a cursor of another log is stale", async () => {
+  test("refuses other subjects, and a cursor of another log as stale", async () => {
     const eve = await token("eve", "talkers");
     await say(eve, "secret", "Hush");
     expect((await ask("/chat/secret/log", await token("ada", "talkers"))).status).toBe(404);
@@ -137,7 +137,7 @@ describe("GET /chat/:conv_id/log", () => {
   });
 });
 
-test("GET /ops/v1/conversations shows the org's, whoever they belong to, and how many follow each here", async () => {
+test("GET /ops/v1/conversations lists the org's, of every subject, with their followers here", async () => {
   const ada = await token("ada", "watched");
   await say(ada, "watched-1", "Something private");
   await say(await token("bob", "watched"), "watched-2", "/fail");

@@ -45,7 +45,7 @@ async function connect(server: ConversationServer, conv: string, params: string,
   };
 }
 
-test("sockets with a device see each other across servers, on /ws and on the channel, and who types", async () => {
+test("sockets with a device see each other, and who types, across servers, on /ws and the channel", async () => {
   const conv = newConv();
   const [a, b] = servers;
   using laptop = await connect(a, conv, "&device=laptop");
@@ -86,7 +86,7 @@ test("sockets with a device see each other across servers, on /ws and on the cha
   ]);
 });
 
-test("a socket without a device neither sees nor is seen, and is told so when it types", async () => {
+test("a socket without a device neither sees others nor is seen, and gets an error when it types", async () => {
   const conv = newConv();
   const [a] = servers;
   using shown = await connect(a, conv, "&presence=1");

@@ -10,12 +10,12 @@ describe.each(backends)("on %s", (backend, open) => {
   });
   afterAll(() => logs?.[Symbol.asyncDispose]());
 
-  test("after any attach, detach, crash or trim, each transcript equals the log", () =>
+  test("each transcript equals the log after any attach, detach, crash or trim", () =>
     checkConversations(backend, logs));
 });
 
 test.for(stores)(
-  "after any history of approvals, branches, posts, kills and lost logs on %s, every device shows what the tables have, and no tool ran again",
+  "approvals, branches, posts, kills and lost logs on %s keep devices equal to the tables, and repeat no tool",
   async ([name, open]) => {
     await using store = await open();
     const done = await checkHistories(name, store);

@@ -37,7 +37,7 @@ const aiBody = (id: string, text: string) => ({
   messages: [{ id: randomUUID(), role: "user", parts: [{ type: "text", text }] }],
 });
 
-test("the queue is read, edited and cancelled over HTTP, and sockets see every change", async () => {
+test("the queue can be read, edited and cancelled over HTTP, and sockets get every change", async () => {
   const conv = newConv();
   await server.chat(conv, "one");
   const turn = await onStage(server, conv);
@@ -64,7 +64,7 @@ test("the queue is read, edited and cancelled over HTTP, and sockets see every c
   turn.finish();
 });
 
-test("the stream of a cancelled message ends, for the AI SDK and for AG-UI", async () => {
+test("cancelling a message ends its stream, for the AI SDK and for AG-UI", async () => {
   const conv = newConv();
   await server.chat(conv, "one");
   const turn = await onStage(server, conv);
@@ -87,7 +87,7 @@ test("the stream of a cancelled message ends, for the AI SDK and for AG-UI", asy
   turn.finish();
 });
 
-test("an aborted AI SDK socket request cancels its own queued message, and stops nothing else", async () => {
+test("aborting an AI SDK socket request cancels its own queued message, and stops nothing else", async () => {
   const conv = newConv();
   await server.chat(conv, "one");
   const turn = await onStage(server, conv);

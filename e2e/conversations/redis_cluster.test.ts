@@ -30,7 +30,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
   const channelsOf = async (node: RedisServer) =>
     (await node.client.call("PUBSUB", (await sharded(node)) ? "SHARDCHANNELS" : "CHANNELS")) as string[];
 
-  test("a stream's keys and its channel share the slot that Redis says", async () => {
+  test("a stream's keys and its channel share a slot", async () => {
     const [{ client }] = cluster.nodes as [(typeof cluster.nodes)[0]];
     for (const stream of Array.from({ length: 20 }, newStream)) {
       const slots = [stream, `{${stream}}:meta`].map((key) => client.cluster("KEYSLOT", key));
@@ -38,7 +38,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
     }
   });
 
-  test("streams are spread over the nodes, with two connections to each, however many are watched", async () => {
+  test("spreads streams over the nodes, with two connections to each, however many are watched", async () => {
     await using log = await openTestLog(cluster.url);
     const streams = Array.from({ length: 200 }, newStream);
     const followers = await Promise.all(streams.map((stream) => new Follower(log, stream).start()));
@@ -57,7 +57,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
     for (const follower of followers) follower.stop();
   });
 
-  test("one address of one node is enough, also when the URL does not say that it is a cluster", async () => {
+  test("one address of one node is enough, even if the URL does not name a cluster", async () => {
     for (const scheme of ["redis", "redis-cluster"]) {
       await using log = await openTestLog(`${scheme}://127.0.0.1:${cluster.nodes[1]!.port}`);
       expect(log.state()).toMatchObject({ engine: "redis cluster", nodes: [{}, {}, {}] });
@@ -90,7 +90,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
     expect(follower.entries.map(({ data }) => data)).toEqual(["1", "2", "3", "4"]);
   });
 
-  test("a node that is killed and comes back is used again, and what is on the others goes on meanwhile", async () => {
+  test("a killed node is used again when it returns, and the others work meanwhile", async () => {
     await using log = await openTestLog(cluster.url, { commandTimeoutMs: 5_000 });
     const streams = Array.from({ length: 12 }, newStream);
     const followers = await Promise.all(streams.map((stream) => new Follower(log, stream).start()));
@@ -115,7 +115,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
     }
   });
 
-  test("a replica that takes over is followed", async () => {
+  test("follows a replica that takes over", async () => {
     await using log = await openTestLog(cluster.url, { commandTimeoutMs: 5_000 });
     await using replica = await startRedisNode();
     const stream = newStream();

@@ -13,7 +13,7 @@ const numbers = (entries: readonly { seq: bigint }[]) => entries.map(({ seq }) =
 const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1);
 
 describe.runIf(redisHere().own)("when Redis fails", () => {
-  test("a lost subscriber connection comes back by itself, and nothing is lost", async () => {
+  test("a lost subscriber connection is restored, and nothing is lost", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     await using writer = await openTestLog(server.url);
@@ -28,7 +28,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
       expect(follower.entries).toEqual(await everything(log, streams[i]!));
   });
 
-  test("who watches is told of a lost line while it is away, not only when it is back", async () => {
+  test("notifies watchers of a lost connection when it breaks, and again when it is back", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     let missed = 0;
@@ -39,7 +39,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     await eventually("it is told again", () => missed > 1);
   });
 
-  test("a subscriber that hears nothing, because its link died in silence, is found and replaced", async () => {
+  test("detects and replaces a subscriber whose connection died silently", async () => {
     await using server = await startRedis();
     await using proxy = await proxyTo(server);
     await using log = await openTestLog(proxy.through(server.url), { commandTimeoutMs: 3_000 });
@@ -56,7 +56,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     });
   });
 
-  test("scripts that the server forgot are sent again", async () => {
+  test("sends scripts again that the server forgot", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     const stream = newStream();
@@ -71,7 +71,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     expect(all.map(({ data }) => data)).toEqual(["1", "2", "3"]);
   });
 
-  test("a full server refuses with overloaded, reads go on, and so do appends once there is room", async () => {
+  test("a full server refuses with overloaded, reads work, and appends work again once there is room", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     const stream = newStream();
@@ -86,7 +86,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     expect((await log.append(stream, ["y"])).head.seq).toBe(2n);
   });
 
-  test("after kill -9 and a restart on its file, the sequence goes on without a hole, and watchers are told", async () => {
+  test("after kill -9 and a restart on its file, the sequence continues without a gap, and watchers are notified", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url, { commandTimeoutMs: 20_000 });
     const stream = newStream();
@@ -123,7 +123,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     });
   });
 
-  test("a server that became a replica is unavailable until somebody is the master again", async () => {
+  test("a server that became a replica is unavailable until there is a master again", async () => {
     await using master = await startRedis({ settings: SOON });
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
@@ -143,7 +143,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     expect(head.seq).toBe(1n);
   });
 
-  test("a failover behind one address is followed: the append lands on the new master", async () => {
+  test("follows a failover behind one address: the append reaches the new master", async () => {
     await using old = await startRedis({ settings: SOON });
     await using next = await startRedis();
     await next.client.replicaof("127.0.0.1", old.port);
@@ -161,7 +161,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     await follower.reaches(2n);
   });
 
-  test("while it cannot be reached, commands fail within a bounded time, then at once, and work when it is back", async () => {
+  test("commands fail within a bounded time while it is unreachable, then at once, and work when it is back", async () => {
     await using server = await startRedis();
     await using proxy = await proxyTo(server);
     await using log = await openTestLog(proxy.through(server.url), { commandTimeoutMs: 3_000 });
@@ -180,7 +180,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     expect((await log.append(stream, ["2"])).head.seq).toBe(2n);
   });
 
-  test("an append whose answer was lost is reported, not repeated", async () => {
+  test("reports an append whose answer was lost, and does not repeat it", async () => {
     await using server = await startRedis();
     await using proxy = await proxyTo(server);
     await using log = await openTestLog(proxy.through(server.url));
@@ -203,7 +203,7 @@ describe.runIf(redisHere().own)("when Redis fails", () => {
     expect((await everything(log, stream)).map(({ data }) => data)).toEqual(["1", "perhaps", "3"]);
   });
 
-  test("a server that is not there, or too little, is a clear error at the start", async () => {
+  test("a missing or incompatible server is a clear error at the start", async () => {
     await using server = await startRedis();
     await using proxy = await proxyTo(server);
     proxy.refuse();

@@ -29,7 +29,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     expect(meta).toMatchObject({ seq: "2", time: String(head.time), bytes: "6" });
   });
 
-  test("the group ui follows what was broadcast, never back, and nothing is pending or consumed", async () => {
+  test("the group ui moves forward with delivered entries, and nothing is pending or consumed", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     await log.open(stream);
@@ -46,7 +46,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     for (const group of moves) expect(group).toMatchObject({ pending: 0, consumers: 0 });
   });
 
-  test("somebody who takes entries from the group as from a queue is noticed", async () => {
+  test("detects a consumer that takes entries from the group as from a queue", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     await log.open(stream);
@@ -57,7 +57,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     expect(await log.bookmark(stream, head)).toBe(0);
   });
 
-  test("a first attach to a stream with history makes the group at its end and says so; a second changes nothing", async () => {
+  test("a first attach to a stream with history creates the group at its end and logs it; a second changes nothing", async () => {
     const lines: Record<string, unknown>[] = [];
     const log = pino({ level: "info" }, { write: (line: string) => lines.push(JSON.parse(line)) });
     const context = { ...(await testContext()), log };
@@ -75,7 +75,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     expect(told).toEqual([expect.objectContaining({ stream, skipped: "2" })]);
   });
 
-  test("a group that somebody else made is no error", async () => {
+  test("accepts a group created by somebody else", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     const { epoch } = await log.append(stream, ["x"]);
@@ -84,7 +84,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     expect(await groupOf(redis.client, stream)).toMatchObject({ "last-delivered-id": "0-0" });
   });
 
-  test("a stream and its metadata have a TTL from the first moment, which only an append renews", async () => {
+  test("a stream and its metadata have a TTL from the start, which only an append renews", async () => {
     await using log = await openTestLog(redis.url, { ttlMs: 10 * MINUTE });
     const stream = newStream();
     const keys = [stream, `{${stream}}:meta`];
@@ -99,7 +99,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     for (const ttl of await left()) expect(ttl).toBeGreaterThan(9 * MINUTE);
   });
 
-  test("half of a stream is none: whichever key somebody deleted, the next append begins a new epoch", async () => {
+  test("half of a stream counts as none: after either key is deleted, the next append starts a new epoch", async () => {
     await using log = await openTestLog(redis.url);
     for (const key of [(stream: string) => stream, (stream: string) => `{${stream}}:meta`]) {
       const stream = newStream();
@@ -113,7 +113,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     }
   });
 
-  test("who watches a stream that is deleted by hand is told with the next entry, and by the log at once", async () => {
+  test("watchers learn of a stream deleted by hand with the next entry, and of the log's own delete at once", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     await log.append(stream, ["old"]);
@@ -127,7 +127,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     await eventually("the watcher is told", () => follower.calls > before);
   });
 
-  test("a message that is none of ours is a reason to look", async () => {
+  test("a foreign message on the channel makes watchers read", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     const told: string[] = [];
@@ -142,7 +142,7 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
     unwatch();
   });
 
-  test("what an operator trimmed by hand shows in the bounds", async () => {
+  test("the bounds show entries that an operator trimmed by hand", async () => {
     await using log = await openTestLog(redis.url);
     const stream = newStream();
     await log.append(stream, ["a", "b", "c", "d"]);
@@ -152,8 +152,8 @@ describe.runIf(here.shared)("what an operator finds in Redis", () => {
   });
 });
 
-describe.runIf(here.own)("what the log takes of Redis", () => {
-  test("two connections, however many streams are watched", async () => {
+describe.runIf(here.own)("the log's use of Redis", () => {
+  test("uses two connections, however many streams are watched", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     const count = async () => {
@@ -173,7 +173,7 @@ describe.runIf(here.own)("what the log takes of Redis", () => {
     await eventually("no connection is left", async () => (await count()) === 0);
   });
 
-  test("an append is one command", async () => {
+  test("appends with one command", async () => {
     await using server = await startRedis();
     await using log = await openTestLog(server.url);
     const stream = newStream();

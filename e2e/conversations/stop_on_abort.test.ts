@@ -82,7 +82,7 @@ test("stop() before the server has answered stops the run that it starts", async
   await sent;
 });
 
-test("stop() of a queued AI SDK message cancels it, and leaves the run before it alone", async () => {
+test("stop() of a queued AI SDK message cancels it, and not the run before it", async () => {
   const conv = newConv();
   await server.chat(conv, "one");
   const turn = await onStage(server, conv);
@@ -115,7 +115,7 @@ test("abortRun() of an AG-UI agent stops its run", async () => {
   await run;
 });
 
-test("a client that goes away without an abort, as a reloaded page does, stops nothing", async () => {
+test("a client that disconnects without an abort, as a reloaded page does, stops nothing", async () => {
   const conv = newConv();
   const leaving = new AbortController();
   const closing = stopOnAbort((input, init) =>

@@ -42,7 +42,7 @@ const ended = (convId: string) =>
     return state.last_run;
   });
 
-test("a rejection that nothing awaits and a throw in a timer fail their runs; the server and other runs go on", async () => {
+test("unhandled rejections and throws in timers fail their runs; the server and other runs continue", async () => {
   await ask("/chat", { conv_id: "calm", message: "wait" });
   for (const message of ["rejection", "timer"]) {
     expect((await ask("/chat", { conv_id: message, message })).status).toBe(202);
@@ -54,7 +54,7 @@ test("a rejection that nothing awaits and a throw in a timer fail their runs; th
   expect(await ended("calm")).toMatchObject({ status: "finished" });
 });
 
-test("an error that belongs to no run drains the server and ends it with an error", async () => {
+test("an error without a run drains the server and ends it with an error", async () => {
   await ask("/chat", { conv_id: "last", message: "wait" });
   const stream = ask("/ai/chat/last/stream").then((response) => response.text());
   process.kill(khala.pid, "SIGUSR2");

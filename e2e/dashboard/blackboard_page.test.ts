@@ -105,7 +105,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("says how many tasks a replay will run, and afterwards how many it did", async () => {
+  test("shows how many tasks a replay will run, and then how many it ran", async () => {
     await using context = await browser.context();
     for (const n of [1, 2, 3]) await publish(`the invisible number ${n}`, `many-${n}`);
     for (const n of [1, 2, 3]) await deadLetter("illustrator", `the invisible number ${n}`);
@@ -234,7 +234,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("shows the lag of a paused agent, that it caught up, and that figures are old while offline", async () => {
+  test("shows the lag of a paused agent, that it caught up, and figures as old while offline", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=agents`);
     await page.getByRole("button", { name: "Pause writer" }).click();
@@ -287,7 +287,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("shows the flow as a graph, and as a table for those who cannot see it", async () => {
+  test("shows the flow as a graph, and as a table for screen readers", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard`);
     await page

@@ -15,7 +15,7 @@ describe.skipIf(!chromiumHere())("branches on the Conversations page", () => {
     await server?.[Symbol.asyncDispose]();
   });
 
-  test("a response is regenerated, a question edited, and each version shown again, on both devices", async () => {
+  test("regenerates a response, edits a question, and shows each version again, on both devices", async () => {
     await using here = await browser.context();
     await using there = await browser.context();
     const address = `${server.url}/conversations?conv=branches`;

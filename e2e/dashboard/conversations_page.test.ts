@@ -98,7 +98,7 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     expect(problemsOf(context)).toEqual([]);
   });
 
-  test("creates no conversation from a link, and begins one with its first message", async () => {
+  test("a link creates no conversation; the first message does", async () => {
     await using context = await browser.context();
     const page = await context.open(address("only-a-link"));
     await page.getByRole("heading", { name: "No conversation here" }).waitFor();
@@ -191,7 +191,7 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("shows who takes part, and who has it open", async () => {
+  test("shows the participants, and who is present", async () => {
     await server.post("/chat", { conv_id: "shared", message: "Hello all" });
     const put = await fetch(`${server.url}/chat/shared/participants/bob`, {
       method: "PUT",

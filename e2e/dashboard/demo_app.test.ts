@@ -51,7 +51,7 @@ async function talk(
   return { runId: run_id, state };
 }
 
-test("what the assistant is told becomes an article, in one trace from the message to the last agent", async () => {
+test("a message to the assistant becomes an article, in one trace to the last agent", async () => {
   const { runId, state } = await talk("writing", "Please write a note about sea otters.");
   const parts = state.messages!.at(-1)!.parts!;
   expect(parts.map((part) => Object.keys(part)[0])).toEqual(["reasoning", "tool", "custom", "text"]);
@@ -94,14 +94,14 @@ test("what the assistant is told becomes an article, in one trace from the messa
   expect(roots.map(({ name }) => name)).toEqual(["POST /chat"]);
 });
 
-test("it still does what the docs of engines list", async () => {
+test("the demo still has the features that the docs of engines list", async () => {
   const weather = await talk("weather", "How is the weather in Oslo?");
   expect(weather.state.messages!.at(-1)!.parts!.some(({ tool }) => tool?.tool === "weather")).toBe(true);
   const long = await talk("long", "/long 50");
   expect(long.state.messages!.at(-1)!.parts!.at(-1)!.text).toMatch(/^1 2 3 .* 50$/);
 });
 
-test("a topic is what the message is about", () => {
+test("takes the topic from the message", () => {
   expect(topicOf("Write a note about sea otters.")).toBe("Sea otters");
   expect(topicOf("Something on  the\nhistory of tea?!")).toBe("The history of tea");
   expect(topicOf("otters")).toBe("Otters");
@@ -109,7 +109,7 @@ test("a topic is what the message is about", () => {
   expect(Array.from(topicOf("🦦".repeat(200)))).toHaveLength(80);
 });
 
-test("the demo moves on while somebody watches, and rests while nobody does", async () => {
+test("the demo produces work while somebody watches, and pauses otherwise", async () => {
   let moments = 0;
   let asked = 0;
   let watching = false;

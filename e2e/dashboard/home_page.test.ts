@@ -112,7 +112,7 @@ describe.skipIf(!chromiumHere())("the Home page", () => {
     await page.waitForURL(/\/operations\?tab=config/);
   });
 
-  test("shows since when it is offline, and that it is live again", async () => {
+  test("shows since when it is offline, and when it is live again", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     await visitor.browser.setOffline(true);

@@ -45,7 +45,7 @@ describe.skipIf(!chromiumHere())("the Operations page", () => {
     await closes.getByRole("row", { name: /dev/ }).first().waitFor();
   });
 
-  test("counts an error by its code, and says what to do", async () => {
+  test("counts an error by its code, with what to do", async () => {
     await fetch(`${demo.url}/ops/v1/overview`, { headers: { authorization: "Bearer nonsense" } });
     await using operator = await demo.visitor();
     const page = await live(await operator.open(`${demo.url}/operations?tab=errors`));

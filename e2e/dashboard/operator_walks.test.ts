@@ -76,7 +76,7 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
     expect(night.context.problems).toEqual([]);
   });
 
-  test("which agent is too far behind, so that publishing is refused", async () => {
+  test("which agent lags so far that publishing is refused", async () => {
     const artifacts = Array.from({ length: REFUSE_LAG + 1 }, (_, i) => ({ type: "Route", payload: { i } }));
     await server.post("/blackboard/v1/artifacts", { artifacts });
     await using night = await walk();

@@ -51,7 +51,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     await server?.[Symbol.asyncDispose]();
   });
 
-  test("Home names its models and agents, and gives commands for its types that work", async () => {
+  test("Home names its models and agents, and shows working commands for its types", async () => {
     await using context = await browser.context({ permissions: ["clipboard-read", "clipboard-write"] });
     const page = await live(await context.open(server.url));
     const summary = page.getByRole("region", { name: "This app" });
@@ -79,7 +79,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("documents have columns of their own fields, are sorted by them, and found by their content", async () => {
+  test("documents have columns of their own fields, and can be sorted and searched", async () => {
     const place = (id: string, customer: string, total: number) =>
       server.post(`${orders.path}/${id}/events`, {
         events: [{ event_id: id, type: "order.placed", data: { customer, total } }],
@@ -104,7 +104,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("charts begin with what the server remembers", async () => {
+  test("charts start with the server's history", async () => {
     await using context = await browser.context();
     const page = await live(await context.open(`${server.url}/operations?tab=load`));
     await page.getByRole("img", { name: "Memory" }).waitFor();
@@ -112,7 +112,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("an unknown address gets a page that leads back, and a program gets the error", async () => {
+  test("an unknown URL gets a page that leads back, and a program gets the error", async () => {
     const program = await fetch(`${server.url}/nope`);
     expect(program.status).toBe(404);
     expect(await program.json()).toMatchObject({ error: { code: "not_found" } });
@@ -123,7 +123,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     await page.getByRole("region", { name: "This app" }).waitFor();
   });
 
-  test("the documentation of this version is a click away, and its links stay inside", async () => {
+  test("the documentation of this version is one click away, and its links stay inside", async () => {
     await using context = await browser.context();
     const page = await live(await context.open(`${server.url}/docs?page=ENGINES.md`));
     const text = page.getByRole("region", { name: "Engines" });

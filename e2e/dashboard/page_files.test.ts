@@ -62,7 +62,7 @@ function ask(path: string, { method = "GET", headers = {} } = {}): Promise<Answe
 }
 
 test.each(["/", "/sync", "/conversations", "/blackboard", "/operations", "/sync?topic=x&doc=y"])(
-  "%s answers the page, which may run its own scripts and nothing else",
+  "%s serves the page, which may run only its own scripts",
   async (path) => {
     const { status, headers, body } = await ask(path);
     expect(status).toBe(200);
@@ -80,7 +80,7 @@ test.each(["/", "/sync", "/conversations", "/blackboard", "/operations", "/sync?
   },
 );
 
-test("an asset never changes under its name, and is not sent again to who has it", async () => {
+test("assets are immutable, and not sent again to a browser that has them", async () => {
   const { status, headers, body } = await ask("/assets/main-1.js");
   expect({ status, text: body.toString() }).toEqual({ status: 200, text: SCRIPT });
   expect(headers["cache-control"]).toBe("public, max-age=31536000, immutable");
@@ -90,7 +90,7 @@ test("an asset never changes under its name, and is not sent again to who has it
   expect({ status: again.status, length: again.body.length }).toEqual({ status: 304, length: 0 });
 });
 
-test("what was compressed when it was built is sent so to who takes it", async () => {
+test("serves precompressed files to clients that accept them", async () => {
   const packed = async (accepts: string) => {
     const { headers, body } = await ask("/assets/main-1.js", { headers: { "accept-encoding": accepts } });
     return { encoding: headers["content-encoding"], vary: headers.vary, etag: headers.etag, body };
@@ -104,7 +104,7 @@ test("what was compressed when it was built is sent so to who takes it", async (
   expect(new Set([br.etag, gzip.etag, plain.etag]).size).toBe(3);
 });
 
-test("HEAD has the head alone", async () => {
+test("HEAD returns only headers", async () => {
   for (const path of ["/", "/assets/main-1.js"]) {
     const { status, headers, body } = await ask(path, { method: "HEAD" });
     expect({ status, length: body.length }).toEqual({ status: 200, length: 0 });
@@ -124,19 +124,19 @@ test.each([
   "/assets/main-2.js",
   "/sync/anything",
   "/elsewhere",
-])("%s is nowhere", async (path) => {
+])("%s is not found", async (path) => {
   const { status, body } = await ask(path);
   expect(status).toBe(404);
   expect(body.toString()).not.toContain("not yours");
 });
 
-test("routes of the API are not shadowed", async () => {
+test("does not shadow routes of the API", async () => {
   expect((await ask("/healthz")).status).toBe(200);
   expect((await ask("/sync/v1/list/x")).status).toBe(401);
   expect((await ask("/blackboard/v1/agents")).status).toBe(401);
 });
 
-test("without a built dashboard there is a plain page that says how to build it", async () => {
+test("explains how to build the dashboard where it is not built", async () => {
   for (const dashboard of [undefined, join(folder, "nowhere")]) {
     const plain = await start(dashboard);
     const response = await fetch(plain.url);

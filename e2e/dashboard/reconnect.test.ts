@@ -14,7 +14,7 @@ describe.skipIf(!chromiumHere())("a page that loses its connection", () => {
   });
   afterAll(() => demo?.[Symbol.asyncDispose]());
 
-  test("shows since when it is offline, and after reconnecting what changed meanwhile", async () => {
+  test("shows since when it is offline, and the missed changes after reconnecting", async () => {
     await using visitor = await demo.visitor();
     await happen(demo, "traveller", "worker.registered", { name: "Ada" });
     const documents = await visitor.open(`${demo.url}/sync?topic=${WORKERS}&q=traveller`);
@@ -45,7 +45,7 @@ describe.skipIf(!chromiumHere())("a page that loses its connection", () => {
     expect(visitor.problems.filter((problem) => !problem.includes("ERR_INTERNET_DISCONNECTED"))).toEqual([]);
   });
 
-  test("keeps the other tabs live, without a gap, when the tab with the socket is closed", async () => {
+  test("keeps the other tabs live, without a gap, when the tab with the socket closes", async () => {
     await using visitor = await demo.visitor();
     const address = `${demo.url}/conversations?conv=shared`;
     await say(demo, "shared", "Hello?");

@@ -79,7 +79,7 @@ describe.skipIf(!chromiumHere())("the Sync page", () => {
     expect(context.problems).toEqual([]);
   });
 
-  test("finds a document by a part of its key, and keeps the search in the address", async () => {
+  test("finds a document by part of its key, and keeps the search in the URL", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/sync?topic=${RUNS}`);
     await page.getByRole("searchbox", { name: "Search documents" }).fill("099999");

@@ -42,7 +42,7 @@ describe.skipIf(!chromiumHere())("a page with tokens of a few seconds", () => {
     expect(visitor.problems).toEqual([]);
   });
 
-  test("shows why it is not allowed when no token is issued, and a click tries again", async () => {
+  test("explains a refused token request, and a click tries again", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     const error = { code: "missing_authorization", message: "You were signed out." };
@@ -57,7 +57,7 @@ describe.skipIf(!chromiumHere())("a page with tokens of a few seconds", () => {
     await live(page);
   });
 
-  test("shows why it is not allowed when its new tokens are rejected", async () => {
+  test("explains rejected new tokens", async () => {
     await using visitor = await demo.visitor();
     const page = await live(await visitor.open(demo.url));
     // Signed with another key: the server rejects them.

@@ -686,7 +686,7 @@ const PUBLIC = [
 
 const nameOf = ({ method, path }: { method: string; path: string }) => `${method} ${path}`;
 
-test("every route has a row, and every row a route", () => {
+test("every guarded route has a row, and every row a route", () => {
   const { routes } = server.khala.gateway;
   const guarded = routes.filter(({ action }) => action !== undefined).map(nameOf);
   expect(Object.keys(ROWS).sort()).toEqual([...new Set(guarded)].sort());
@@ -720,7 +720,7 @@ describe.each(Object.keys(ROWS))("%s", (name) => {
     });
   });
 
-  test("no token, an expired one and a revoked one: 401", async () => {
+  test("no token, an expired one and a revoked one get 401", async () => {
     const revoked = await server.token({
       org_id: "acme",
       sub: "eve",

@@ -57,7 +57,7 @@ describe("with promtool", { timeout: 120_000 }, () => {
     await promtools("test", "rules", "khala.rules.test.yml");
   });
 
-  test("the metrics of a busy server are named and described as Prometheus wants them", async (context) => {
+  test("the metrics of a busy server have names and descriptions in Prometheus style", async (context) => {
     context.skip(!promtool, "promtool is not on PATH");
     await using own = await testDatabase();
     const { text } = await scrapeBusyServer(own.url);
@@ -100,7 +100,7 @@ test("every alert has a case, a severity, a summary, a description and the URL o
   }
 });
 
-test("every runbook that an alert leads to names the alert", async () => {
+test("every runbook linked by an alert names the alert", async () => {
   for (const [name, alert] of alerts) {
     const runbook = runbookOf(alert)!;
     if (runbook.includes("/runbooks/"))
@@ -108,7 +108,7 @@ test("every runbook that an alert leads to names the alert", async () => {
   }
 });
 
-test("every metric that rules and dashboard ask for is one that a server reports or a rule records", async () => {
+test("the rules and the dashboard use only metrics that a server reports or a rule records", async () => {
   await using own = await testDatabase();
   const reported = new Set((await scrapeBusyServer(own.url)).metrics.map(({ name }) => name));
   const recorded = new Set([...rules.matchAll(/record: (\S+)/g)].map(([, name]) => name!));

@@ -94,7 +94,7 @@ test("a deletion on one server ends a long-poll on another with 404", async () =
   expect((await waiting).status).toBe(404);
 });
 
-test("a producer that retries loses and duplicates nothing, whichever connection breaks", async () => {
+test("a producer's retries lose and duplicate nothing, whichever connection breaks", async () => {
   const { hostname, port } = new URL(shared.url);
   await using toDatabase = await startTcpProxy({ host: hostname, port: Number(port) });
   const database = openDatabase({
@@ -138,7 +138,7 @@ test("a producer that retries loses and duplicates nothing, whichever connection
   await database.close();
 });
 
-test("concurrent appends are all stored, each whole, in the order of each writer", async () => {
+test("stores concurrent appends whole, in the order of each writer", async () => {
   const url = `${server.url}/order/many`;
   await using other = await otherServer({});
   await create(url);
@@ -169,7 +169,7 @@ test("another org's stream is not found, and its path is free", async () => {
   expect(await (await fetch(url, { headers: other })).text()).toBe("theirs");
 });
 
-test("somebody else's stream is not found; a service reaches every stream of its org, and none of another", async () => {
+test("another subject's stream is not found; a service reaches every stream of its org only", async () => {
   const url = `${server.url}/owners/one`;
   await create(url, text, "ada's");
   const service = { "x-subject": "bot", "x-scopes": "chat:service" };
@@ -190,7 +190,7 @@ test("somebody else's stream is not found; a service reaches every stream of its
   expect((await fetch(url)).status).toBe(404);
 });
 
-test("deletes are audited with who, what and the outcome", async () => {
+test("audits deletes with who, what and the outcome", async () => {
   const recorded: string[] = [];
   const audit: Audit = {
     async around(what, work) {
@@ -231,7 +231,7 @@ test("an offset of a deleted and recreated stream gets 410", async () => {
   expect(await answer.json()).toMatchObject({ error: { code: "stale_cursor" } });
 });
 
-test("a number in a JSON stream comes back with all its digits", async () => {
+test("keeps all digits of a number in a JSON stream", async () => {
   const url = `${server.url}/json/digits`;
   await create(url, { "Content-Type": "application/json" });
   const json = { "Content-Type": "application/json" };
@@ -242,7 +242,7 @@ test("a number in a JSON stream comes back with all its digits", async () => {
   );
 });
 
-test("a long stream is read in pages that join without a gap", async () => {
+test("pages of a long stream join without a gap", async () => {
   const url = `${server.url}/pages`;
   await create(url);
   const parts = Array.from({ length: 5 }, (_, i) => String(i).repeat(700_000));
@@ -258,7 +258,7 @@ test("a long stream is read in pages that join without a gap", async () => {
   expect(pages.join("") === parts.join("")).toBe(true);
 });
 
-test("a character whose bytes come in two appends is one character in the events", async () => {
+test("a character split over two appends is one character in the events", async () => {
   const url = `${server.url}/characters`;
   await create(url);
   const [first, second] = [Buffer.from([0x63, 0x61, 0x66, 0xc3]), Buffer.from([0xa9, 0x21])];
@@ -278,7 +278,7 @@ test("a character whose bytes come in two appends is one character in the events
   expect(await (await fetch(`${url}?offset=${offset}`)).text()).toBe("é!");
 });
 
-test("a fork is found by who may read its source alone, and belongs to who made it", async () => {
+test("only a caller who may read the source can fork it, and then owns the fork", async () => {
   const source = `${server.url}/forks/private`;
   await create(source, text, "ada's");
   const from = { "Stream-Forked-From": "/streams/forks/private" };
@@ -295,7 +295,7 @@ test("a fork is found by who may read its source alone, and belongs to who made 
   expect((await fetch(source)).status).toBe(410);
 });
 
-test("a fork takes offsets of its source up to where it left it, and none of another stream or beyond", async () => {
+test("a fork accepts offsets of its source up to the fork point, and no others", async () => {
   const source = `${server.url}/forks/offsets`;
   const begin = await create(source, text, "one,");
   await append(source, "two,");
@@ -311,7 +311,7 @@ test("a fork takes offsets of its source up to where it left it, and none of ano
   expect(await (await fetch(source)).text()).toBe("one,two,");
 });
 
-test("a source whose last fork expired is swept with it", async () => {
+test("sweeps a source with its last expired fork", async () => {
   await using sweeping = await otherServer({ sweepMs: 20 });
   const source = `${sweeping.url}/forks/swept`;
   await create(source);
@@ -321,7 +321,7 @@ test("a source whose last fork expired is swept with it", async () => {
   await eventually("the path is free", async () => (await fetch(source)).status === 404);
 });
 
-test("a body over the limit is refused and not stored", async () => {
+test("refuses a body over the limit, and stores nothing", async () => {
   const url = `${server.url}/limits/body`;
   await create(url);
   const answer = await append(url, "x".repeat((1 << 20) + 1));
@@ -330,7 +330,7 @@ test("a body over the limit is refused and not stored", async () => {
   expect(await (await fetch(url)).text()).toBe("");
 });
 
-test("live reads beyond the limit are refused until one ends", async () => {
+test("refuses live reads over the limit until one ends", async () => {
   await using small = await otherServer({ maxLive: 1, longPollMs: 20_000 });
   const url = `${small.url}/limits/live`;
   const offset = await create(url);
@@ -349,7 +349,7 @@ test("live reads beyond the limit are refused until one ends", async () => {
   await last.body?.cancel();
 });
 
-test("closing a server ends its live reads: a long-poll with 204, events with the end of the body", async () => {
+test("closing a server ends its live reads: long-polls with 204, event streams with the end of the body", async () => {
   const closing = await otherServer({ longPollMs: 600_000 });
   const url = `${closing.url}/closing`;
   const offset = await create(url);
@@ -404,7 +404,7 @@ describe("the time to live", () => {
     expect(await remaining(offset)).toBeLessThanOrEqual(600);
   });
 
-  test("until a fixed moment is not renewed by a read or an append", async () => {
+  test("with a fixed end is not renewed by a read or an append", async () => {
     const url = `${server.url}/ttl/fixed`;
     const expiresAt = new Date(Date.now() + 36_000_000).toISOString();
     const offset = await create(url, { ...text, "Stream-Expires-At": expiresAt });
@@ -424,7 +424,7 @@ describe("the time to live", () => {
   });
 });
 
-test("an expired stream is removed from the database with its data", async () => {
+test("removes an expired stream and its data from the database", async () => {
   const url = `${server.url}/expired`;
   await using sweeping = await otherServer({ sweepMs: 20 });
   const offset = await create(url, { ...text, "Stream-TTL": "0" }, "gone at once");
@@ -437,7 +437,7 @@ test("an expired stream is removed from the database with its data", async () =>
   expect(sweeping.url).toBeTruthy();
 });
 
-test("CORS headers allow pages of allowed origins, and no others", async () => {
+test("allows pages of allowed origins by CORS, and no others", async () => {
   await using open = await otherServer({ origins: ["https://app.example.com"] });
   const preflight = (origin: string) =>
     fetch(`${open.url}/cors`, {

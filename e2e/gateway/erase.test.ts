@@ -155,7 +155,7 @@ async function tablesWith(text: string): Promise<string[]> {
 }
 
 describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
-  test("what a subject left is counted, then erased everywhere, and what is others' stays", async () => {
+  test("counts a subject's data, then erases it everywhere, and keeps that of others", async () => {
     await serve(log);
     const [ada, bob, operator] = [await tokenOf("ada"), await tokenOf("bob"), await tokenOf("olga", ["ops"])];
     await start(ada, "r1", SECRET);
@@ -262,7 +262,7 @@ describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
   });
 });
 
-test("an operator erases in its own org alone, and the body is checked", async () => {
+test("an operator erases in its own org only, and the body is checked", async () => {
   await serve("Postgres");
   const operator = await tokenOf("olga", ["ops"]);
   const refused = (body: object) =>

@@ -59,18 +59,18 @@ test.each([
   expect(answer).toMatchObject({ status: 400, body: { error: refusal(field) } });
 });
 
-test("strings, floats and safe integers are accepted as before", async () => {
+test("accepts strings, floats and safe integers", async () => {
   const payload = `{"id":"${TOO_LARGE}","pi":3.14159265358979323846,"far":1e300,"most":9007199254740991}`;
   const { status } = await post("/blackboard/v1/artifacts", `{"type":"Note","payload":${payload}}`);
   expect(status).toBe(201);
 });
 
-test("a body that is not JSON, or that names __proto__, is refused as before", async () => {
+test("refuses a body that is not JSON, or that names __proto__", async () => {
   for (const body of ["{", "", '{"type":"Note","payload":{"__proto__":1}}'])
     expect(await post("/blackboard/v1/artifacts", body)).toMatchObject({ status: 400 });
 });
 
-test("a worker's settlement is refused, and the claim stays", async () => {
+test("refuses a worker's settlement, and keeps its claim", async () => {
   await server.publish({ type: "Raw", payload: 1 });
   const { claim_id } = await server.claim("editor");
   const path = `/blackboard/v1/claims/${claim_id}/settle`;
@@ -79,7 +79,7 @@ test("a worker's settlement is refused, and the claim stays", async () => {
   expect((await post(path, '{"outputs":[]}')).status).toBe(200);
 });
 
-test("an agent's output becomes a dead letter that names the field", async () => {
+test("makes a dead letter of an agent's output, with the field", async () => {
   await server.publish({ type: "Sum", payload: 1 });
   const [letter] = await server.deadLetters("adder", 1);
   expect(letter!.failure!.message).toContain("outputs[0].payload.total[0] is an integer beyond");
@@ -107,7 +107,7 @@ test("publish and append in process refuse unsafe numbers and bigints", async ()
   await expect(append(2 ** 53)).rejects.toMatchObject({ details: { field: "events[0].data.title" } });
 });
 
-test("a push on a Phoenix channel is refused, and the channel stays joined", async () => {
+test("refuses a push on a Phoenix channel, and keeps the channel joined", async () => {
   await using client = await RawClient.connect(`${server.url.replace("http", "ws")}/socket`, { token });
   await client.push("conversation:c-2", "phx_join");
   const ref = "900";
@@ -119,7 +119,7 @@ test("a push on a Phoenix channel is refused, and the channel stays joined", asy
   expect(await client.push("conversation:c-2", "state")).toMatchObject({ status: "ok" });
 });
 
-test("a request of the AI SDK's socket is refused with the field", async () => {
+test("refuses a request on the AI SDK's socket with the field", async () => {
   const socket = new WebSocket(`${server.url.replace("http", "ws")}/ai/ws?token=${token}`);
   const answers = Promise.withResolvers<unknown>();
   socket.on("message", (data) => answers.resolve(JSON.parse(String(data))));

@@ -31,7 +31,7 @@ const jtiOf = (token: string): string =>
   JSON.parse(String(Buffer.from(token.split(".")[1]!, "base64url"))).jti;
 
 describe("a token on an open socket", () => {
-  test("can be refreshed, and the socket then lives as long as the new one", async () => {
+  test("can be refreshed, and the socket then lives as long as the new token", async () => {
     await using raw = await joined(await server.token({ ttl_s: 60 }));
     await raw.subscribe(RUNS);
     clock.jump(50_000);
@@ -79,7 +79,7 @@ describe("a token on an open socket", () => {
     await raw.subscribe(RUNS);
   });
 
-  test("with other rights makes followed topics stale, and list + subscribe start again with them", async () => {
+  test("with other rights makes followed topics stale, and they resume after a new list", async () => {
     const org = "other-rights";
     await using raw = await joined(await server.token({ org_id: org, scopes: [RUNS, WORKERS] }));
     const before = await raw.subscribe([RUNS, WORKERS]);
@@ -113,7 +113,7 @@ describe("a token on an open socket", () => {
 });
 
 test.each(PHOENIX_CLIENTS)(
-  "the npm client $version comes back by itself with a fresh token when its token expired",
+  "the npm client $version reconnects with a new token when its token expires",
   async (client) => {
     let connections = 0;
     let token = await server.token({ ttl_s: 60 });
@@ -142,7 +142,7 @@ describe("a revoked token", () => {
       body: JSON.stringify({ jti }),
     });
 
-  test("closes its sockets, on every server, and opens none any more", async () => {
+  test("closes its sockets on every server, and opens no other", async () => {
     await using other = await startServer(database.url, { clock });
     const [token, kept] = [await server.token(), await server.token()];
     await using here = await joined(token);
@@ -179,7 +179,7 @@ describe("a revoked token", () => {
     expect(ended).toEqual({ code: 4401, reason: "token_revoked" });
   });
 
-  test("is revoked only with the issuer key or the scope ops", async () => {
+  test("can be revoked only with the issuer key or the scope ops", async () => {
     const victim = jtiOf(await server.token());
     const code = async (bearer: string, jti: unknown = victim) => {
       const response = await revoke(server, jti, bearer);
@@ -196,8 +196,8 @@ describe("a revoked token", () => {
   });
 });
 
-describe("a socket's end", () => {
-  test("is 1001 when it was silent for too long; any message keeps it open", async () => {
+describe("the close of a socket", () => {
+  test("is 1001 after a long silence, and any message prevents it", async () => {
     await using silent = await joined(await server.token({ ttl_s: 900 }));
     await using talking = await joined(await server.token({ ttl_s: 900 }));
     clock.jump(60_000);
@@ -222,7 +222,7 @@ describe("a socket's end", () => {
     ).rejects.toMatchObject({ code: "ECONNREFUSED" });
   });
 
-  test("bears another delay for each socket when the server shuts down", async () => {
+  test("has a different delay for each socket when the server shuts down", async () => {
     const leaving = await startServer(database.url);
     const sockets: RawClient[] = [];
     for (let n = 0; n < 4; n++) sockets.push(await joined(await leaving.token(), leaving));

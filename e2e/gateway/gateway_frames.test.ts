@@ -27,7 +27,7 @@ async function stillServing(): Promise<void> {
   expect(await bystander.join()).toEqual({ status: "ok", response: {} });
 }
 
-describe("a frame that cannot be read closes its socket with invalid_request, and no other", () => {
+describe("an unreadable frame closes its socket with invalid_request, and no other", () => {
   test.each([
     ["text that is not JSON", "{"],
     ["JSON that is no array", '{"topic":"sync:v1"}'],
@@ -58,7 +58,7 @@ describe("a frame that cannot be read closes its socket with invalid_request, an
   });
 });
 
-describe("a client that violates the WebSocket protocol is closed", () => {
+describe("a client that violates the WebSocket protocol is disconnected", () => {
   test("with 1009 when its frame is over the limit", async () => {
     await using raw = await connect();
     raw.send(JSON.stringify([null, "1", "phoenix", "heartbeat", { pad: "x".repeat(4_096) }]));
@@ -86,7 +86,7 @@ describe("a client that violates the WebSocket protocol is closed", () => {
     await stillServing();
   });
 
-  test("or closes the connection in the middle of a frame", async () => {
+  test("when its connection breaks in the middle of a frame", async () => {
     const token = await server.token();
     const cut = createConnection(Number(new URL(server.url).port), "127.0.0.1");
     cut.on("error", () => {});
@@ -98,7 +98,7 @@ describe("a client that violates the WebSocket protocol is closed", () => {
   });
 });
 
-test("payloads that are no message are answered with an error, and the socket stays", async () => {
+test("answers a payload that is not a message with an error, and keeps the socket open", async () => {
   await using raw = await connect();
   await raw.join();
   const nested = `${"[".repeat(1_500)}${"]".repeat(1_500)}`;
@@ -127,7 +127,7 @@ test("payloads that are no message are answered with an error, and the socket st
   expect(bytes).toMatchObject({ status: "error", response: { error: { code: "invalid_request" } } });
 });
 
-test("random input is answered or closes the socket, and the server continues", async () => {
+test("answers random input or closes the socket, and the server continues", async () => {
   const frame = fc.oneof(
     fc.string({ maxLength: 200, unit: "binary" }),
     fc.uint8Array({ maxLength: 200 }),

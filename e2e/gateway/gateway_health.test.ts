@@ -39,7 +39,7 @@ test("a healthy server is ready, and lists its dependencies", async () => {
   });
 });
 
-test("a stream that a projection cannot take is set aside and counted, holds nobody else up, and goes on when fixed", async () => {
+test("sets aside and counts a stream that a projection cannot process, continues others, and resumes it when fixed", async () => {
   let broken = true;
   const fragile = defineModel<{ title: string }>({
     topic: "test.fragile",
@@ -115,7 +115,7 @@ test("a stream that a projection cannot take is set aside and counted, holds nob
 });
 
 describe("while the database is unreachable", () => {
-  test("it is alive and not ready, requests get a retryable error, and it recovers with the database", async () => {
+  test("is alive and not ready, answers with a retryable error, and recovers with the database", async () => {
     const { hostname, port } = new URL(database.url);
     await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
     await using server = await startServer(proxy.through(database.url), {
@@ -147,7 +147,7 @@ describe("while the database is unreachable", () => {
     await until("an update on the socket that stayed", () => raw.updates.length, { on: raw });
   });
 
-  test("a database that never answers makes the server not ready, in bounded time", async () => {
+  test("is not ready when the database never answers, in bounded time", async () => {
     const { hostname, port } = new URL(database.url);
     await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
     const clock = new JumpClock();
@@ -167,7 +167,7 @@ describe("while the database is unreachable", () => {
   });
 });
 
-test("metrics have every family that operators need, from the first scrape where possible", async () => {
+test("reports every metric family that operators need, from the first scrape where possible", async () => {
   await using server = await startServer(database.url);
   const token = await server.token({ org_id: "metrics" });
   await using raw = await RawClient.connect(server.socketUrl, { token });

@@ -57,7 +57,7 @@ function postAs(host: string, at: TestServer, headers: Record<string, string> = 
 describe("POST /api/sync/token", () => {
   const wish = { sub: "user-1", org_id: "org-1", scopes: [RUNS], ttl_s: 120 };
 
-  test("in development it is open on this machine, and its token is accepted", async () => {
+  test("in development it is open on this machine, and its token is valid", async () => {
     const { status, token, expires_at, kid } = await post("/api/sync/token", wish);
     expect({ status, kid }).toEqual({ status: 200, kid: "test" });
     expect(Math.abs(Date.parse(String(expires_at)) - Date.now() - 120_000)).toBeLessThan(30_000);
@@ -116,7 +116,7 @@ describe("every error has the same shape", () => {
     });
   });
 
-  test("a body that is not JSON, or not called JSON, is 400", async () => {
+  test("a body that is not JSON, or has another content type, is 400", async () => {
     for (const body of ["{", "", "null", "[]", '"text"'])
       expect(await post("/api/sync/token", body)).toMatchObject({
         status: 400,
@@ -129,7 +129,7 @@ describe("every error has the same shape", () => {
     });
   });
 
-  test("a wrong field of an append is named", async () => {
+  test("names a wrong field of an append", async () => {
     const token = await server.token();
     const append = (body: unknown) => post("/runtime/v1/runs/r1/events", body, { token });
     expect(await append({ events: "all" })).toMatchObject({ status: 400, error: { field: "events" } });
@@ -149,7 +149,7 @@ describe("every error has the same shape", () => {
     });
   });
 
-  test("a route that does not exist is 404", async () => {
+  test("an unknown route is 404", async () => {
     for (const path of ["/nowhere", "/sync/v1/doc", `/sync/v1/doc/${"x".repeat(2_000)}`, "/socket"]) {
       const response = await server.request(path, await server.token());
       expect([path.length, response.status, await response.json()]).toMatchObject([
@@ -188,7 +188,7 @@ describe("every error has the same shape", () => {
   });
 });
 
-test("CORS allows pages of allowed origins only", async () => {
+test("CORS allows only pages of allowed origins", async () => {
   const preflight = (origin: string) =>
     server.request("/api/sync/token", undefined, {
       method: "OPTIONS",
@@ -200,7 +200,7 @@ test("CORS allows pages of allowed origins only", async () => {
   expect((await preflight(bundler)).headers.get("access-control-allow-origin")).toBe(bundler);
 });
 
-test("KHALA_ORIGINS=* lets no page mint, and about says so", async () => {
+test("KHALA_ORIGINS=* lets no page mint tokens, and about shows so", async () => {
   await using open = await startServer(database.url, { settings: { KHALA_ORIGINS: "*" } });
   for (const headers of [
     { origin: "https://evil.example" },

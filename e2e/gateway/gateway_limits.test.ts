@@ -37,7 +37,7 @@ describe("sockets", () => {
     await using _third = await until("room", () => connect().catch(refused));
   });
 
-  test("are limited per server, however many connect at once", async () => {
+  test("are limited per server, also for concurrent connects", async () => {
     await using server = await startServer(database.url, {
       settings: { KHALA_MAX_SOCKETS: "3", KHALA_MAX_SOCKETS_PER_ORG: "3" },
     });
@@ -50,7 +50,7 @@ describe("sockets", () => {
     for (const client of open) await client[Symbol.asyncDispose]();
   });
 
-  test("of one org never take the place of another's", async () => {
+  test("of one org never take the slots of another's", async () => {
     const settings = { KHALA_MAX_SOCKETS: "10", KHALA_MAX_SUBSCRIPTIONS_PER_ORG: "2" };
     await using server = await startServer(database.url, { settings });
     const token = await server.token({ org_id: "large" });
@@ -82,7 +82,7 @@ describe("sockets", () => {
     for (const client of open) await client[Symbol.asyncDispose]();
   });
 
-  test("topics of one socket are limited over all of its subscribes", async () => {
+  test("limits a socket's topics over all of its subscribes", async () => {
     await using server = await startServer(database.url, { settings: { KHALA_MAX_TOPICS: "2" } });
     await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
     await raw.join();
@@ -156,7 +156,7 @@ async function openRooms(limits: { channels: number }) {
 }
 
 describe("channels", () => {
-  test("a socket has at most 100; one more is refused until another is left", async () => {
+  test("a socket has at most 100; another is refused until one is left", async () => {
     await using rooms = await openRooms({ channels: 100 });
     await using raw = await RawClient.connect(rooms.url, { token: "any" });
     for (let i = 0; i < 100; i++) raw.cast(`room:${i}`, "phx_join");
@@ -170,7 +170,7 @@ describe("channels", () => {
     expect(await raw.push("room:100", "phx_join")).toMatchObject({ status: "ok" });
   });
 
-  test("a client with too many unanswered pushes is closed", async () => {
+  test("closes a client with too many unanswered pushes", async () => {
     await using rooms = await openRooms({ channels: 1 });
     await using raw = await RawClient.connect(rooms.url, { token: "any" });
     await raw.push("room:1", "phx_join");
@@ -189,7 +189,7 @@ describe("channels", () => {
   });
 });
 
-test("a client that does not read its answers is paused, then closed", async () => {
+test("pauses, then closes a client that does not read its answers", async () => {
   const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
   const settings = { KHALA_SOCKET_BUFFER_BYTES: "16384" };
   await using server = await startServer(database.url, { settings, clock });

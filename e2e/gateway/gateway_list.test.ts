@@ -42,7 +42,7 @@ test("a list returns all documents page by page, in order, each once, and ends w
   expect([exact.documents.length, exact.next]).toEqual([50, null]);
 });
 
-test("a page of a list is bounded in bytes, and has at least one document", async () => {
+test("bounds a page in bytes, with at least one document", async () => {
   const token = await server.token({ org_id: "large" });
   const payload = { text: "x".repeat(3 << 20) };
   for (let i = 0; i < 3; i++)
@@ -60,7 +60,7 @@ test("a page of a list is bounded in bytes, and has at least one document", asyn
   expect((await listPage(server, token, RUNS)).documents).toHaveLength(1);
 });
 
-test("the limit of a list is a whole number from 1 to 1000", async () => {
+test("accepts a limit from 1 to 1000, as a whole number", async () => {
   const token = await server.token();
   for (const limit of ["0", "1001", "-1", "1.5", "all", ""]) {
     const response = await server.request(`/sync/v1/list/${RUNS}?limit=${limit}`, token);

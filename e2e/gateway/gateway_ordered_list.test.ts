@@ -41,7 +41,7 @@ async function idsOf(query: string): Promise<string> {
   return page.documents.map(({ doc_key }) => doc_key.slice(5)).join("");
 }
 
-test("a list is in a declared order, filtered, and of a part", async () => {
+test("lists a part in a declared order, with a filter", async () => {
   expect(await idsOf("")).toBe("012345");
   expect(await idsOf("order=-updated_at")).toBe("325140");
   expect(await idsOf("order=-updated_at&filter.status=open")).toBe("210");
@@ -50,7 +50,7 @@ test("a list is in a declared order, filtered, and of a part", async () => {
   expect(await idsOf("doc_key=task:4")).toBe("4");
 });
 
-test("pages of every list continue where the one before ended", async () => {
+test("pages of every list continue where the previous one ended", async () => {
   for (const query of ["", "order=-updated_at", "order=status&project_id=p0", "filter.status=open"]) {
     let ids = "";
     let after: string | null = "";
@@ -63,7 +63,7 @@ test("pages of every list continue where the one before ended", async () => {
   }
 });
 
-test("what is not declared or not known is refused, with the field and what is declared", async () => {
+test("refuses an undeclared or unknown field, with the declared ones", async () => {
   const { next } = await listPage(server, token, TASKS, "limit=1&order=-updated_at");
   const changed = `${next!.slice(0, -3)}${next!.at(-3) === "A" ? "B" : "A"}${next!.slice(-2)}`;
   const cases: [query: string, field: string, message: string][] = [

@@ -66,7 +66,7 @@ test("a full outbox refuses frames, and is writable again once half is drained",
   socket.terminate();
 });
 
-test("a slow connection that progresses within a large message is not closed", async () => {
+test("does not close a slow connection that progresses within a large message", async () => {
   const { socket, far, outbox, at } = await lineWithOutbox();
   outbox.offer(frame(2 << 20));
   outbox.offer(frame(1));
@@ -80,7 +80,7 @@ test("a slow connection that progresses within a large message is not closed", a
   socket.terminate();
 });
 
-test("a large message arrives whole, even if others follow at once", async () => {
+test("delivers a large message whole, even if others follow at once", async () => {
   const { socket, far, outbox } = await lineWithOutbox();
   outbox.offer(frame(200_000));
   outbox.send("an answer");
@@ -96,7 +96,7 @@ test("a large message arrives whole, even if others follow at once", async () =>
 });
 
 test.each([10, 500, 1_000, 3_000, 65_530, 70_000, 200_000])(
-  "a message of %i bytes with a stamp in it is the shared one with this socket's stamp",
+  "a message of %i bytes is the shared one with this socket's stamp",
   async (bytes) => {
     const { socket, far, outbox } = await lineWithOutbox();
     const shared = stampedFrame(Buffer.alloc(bytes, "x"), stamp.length, Buffer.from("end"), false);
@@ -114,7 +114,7 @@ test.each([10, 500, 1_000, 3_000, 65_530, 70_000, 200_000])(
 );
 
 test.each([10, 3_000, 70_000])(
-  "sockets that take nothing yet each keep their own stamp in a shared message of %i bytes",
+  "sockets that do not read yet each keep their own stamp in a shared message of %i bytes",
   async (bytes) => {
     const lines = await Promise.all(Array.from({ length: 40 }, lineWithOutbox));
     const shared = stampedFrame(Buffer.alloc(bytes, "x"), 2, Buffer.from("end"), false);
@@ -133,7 +133,7 @@ test.each([10, 3_000, 70_000])(
   },
 );
 
-test("sockets whose lines take a shared message at once each get their own stamp, and so do those whose lines are full", async () => {
+test("concurrent sockets each get their own stamp in a shared message, also when their buffers are full", async () => {
   const server = new WebSocketServer({ port: 0, host: "127.0.0.1", perMessageDeflate: false });
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
@@ -174,7 +174,7 @@ test("sockets whose lines take a shared message at once each get their own stamp
 
 const stampOf = (round: number, n: number) => Buffer.from(`${String(round).padStart(4, "0")}.${n}`);
 
-test("an answer is never refused, but a client that does not read is paused until the outbox drains", async () => {
+test("always accepts a reply, but pauses a client that does not read until the outbox drains", async () => {
   const { socket, far, outbox, rooms } = await lineWithOutbox();
   outbox.send("x".repeat(LIMIT * 2));
   expect([socket.isPaused, outbox.fullSince]).toEqual([true, 1_000]);
@@ -185,7 +185,7 @@ test("an answer is never refused, but a client that does not read is paused unti
   socket.terminate();
 });
 
-test("answers to pings fill the outbox like others, and pause a client that does not read", async () => {
+test("pong replies fill the outbox like others, and pause a client that does not read", async () => {
   const { socket, far, outbox, rooms } = await lineWithOutbox();
   for (let i = 0; !socket.isPaused; i++) {
     expect(i).toBeLessThan(LIMIT);
@@ -199,7 +199,7 @@ test("answers to pings fill the outbox like others, and pause a client that does
   socket.terminate();
 });
 
-test("a frame for a closing socket is dropped", async () => {
+test("drops a frame for a closing socket", async () => {
   const { socket, outbox } = await lineWithOutbox();
   socket.close(1012);
   expect(outbox.offer(frame(10))).toBe(true);

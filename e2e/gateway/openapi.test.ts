@@ -53,14 +53,14 @@ describe("/openapi.json", () => {
     expect(document.openapi).toMatch(/^3\.1\./);
   });
 
-  test("refers to nothing that is missing", () => {
+  test("has no reference to a missing schema", () => {
     const refs = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/([^"]+)"/g)];
     const missing = refs.map(([, name]) => name!).filter((name) => !(name in document.components.schemas));
     expect(refs.length).toBeGreaterThan(50);
     expect(missing).toEqual([]);
   });
 
-  test("has every route that needs a scope, with the error shape and what it needs", () => {
+  test("has every route that needs a scope, with the error shape and its scopes", () => {
     for (const { method, path, action } of server.khala.gateway.routes) {
       if (!action) continue;
       const operation =
@@ -75,7 +75,7 @@ describe("/openapi.json", () => {
     }
   });
 
-  test("gives every operation an id of its own, a summary, and a description of each parameter", () => {
+  test("gives every operation an id, a summary, and a description of each parameter", () => {
     const ids = operations().map(({ operationId }) => operationId);
     expect(new Set(ids).size).toBe(ids.length);
     for (const { summary, parameters, operationId } of operations()) {
@@ -104,7 +104,7 @@ describe("the check of responses", () => {
   const routes = () => server.khala.gateway.routes;
   const get = { method: "GET", path: "/chat" };
 
-  test("accepts what is described", async () => {
+  test("accepts described responses", async () => {
     await checkResponse(routes(), get, Response.json({ conversations: [] }));
   });
 

@@ -71,7 +71,7 @@ const ROUTES = [
   "config",
 ];
 
-test.each(ROUTES)("GET /ops/v1/%s needs the scope ops, and a token at all", async (path) => {
+test.each(ROUTES)("GET /ops/v1/%s needs a token with the scope ops", async (path) => {
   const nobody = await server.request(`/ops/v1/${path}`);
   expect(nobody.status).toBe(401);
   const other = await server.request(`/ops/v1/${path}`, await server.token());
@@ -91,7 +91,7 @@ describe("about", () => {
     expect(about.scopes).toEqual(expect.arrayContaining([RUNS, "ops", "chat", "runtime:write"]));
   });
 
-  test("mints the scopes that it lists", async () => {
+  test("a token can be minted with the scopes that it lists", async () => {
     const { scopes } = (await (await server.request("/ops/v1/about")).json()) as AboutJson;
     const response = await server.request("/api/sync/token", undefined, {
       method: "POST",
@@ -156,7 +156,7 @@ describe("overview", () => {
     });
   });
 
-  test("writes show as a rate", async () => {
+  test("shows writes as a rate", async () => {
     let version = 0;
     const rate = await eventually("a rate", async () => {
       await server.write({ key: "run:rated", version: ++version, org: "org-1", payload: { version } });
@@ -165,7 +165,7 @@ describe("overview", () => {
     expect(rate).toBeGreaterThan(0);
   });
 
-  test("a dead letter makes the board degraded, and the message says what to do", async () => {
+  test("shows the board as degraded with a dead letter, and says what to do", async () => {
     await server.request("/blackboard/v1/artifacts", operator, {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -177,7 +177,7 @@ describe("overview", () => {
     });
   });
 
-  test("an agent that is paused makes it degraded too", async () => {
+  test("shows the board as degraded with a paused agent", async () => {
     const post = (what: string) =>
       server.request(`/blackboard/v1/agents/doomed/${what}`, operator, { method: "POST" });
     await post("pause");
@@ -220,7 +220,7 @@ describe("the channel ops:v1", () => {
     expect(response).toMatchObject({ error: { code: "missing_scope" } });
   });
 
-  test("ends when a refreshed token does not have it any more", async () => {
+  test("closes when a refreshed token lacks the scope", async () => {
     using socket = await connected(operator);
     const channel = socket.channel("ops:v1");
     let closed = false;
@@ -257,7 +257,7 @@ describe("sockets", () => {
     ]);
   });
 
-  test("remembers why a socket was closed, for its org alone", async () => {
+  test("remembers why a socket was closed, for its org only", async () => {
     const token = await server.token({ sub: "bob", org_id: "closing" });
     using socket = await connected(token);
     // Not a frame of Phoenix.
@@ -278,7 +278,7 @@ describe("sockets", () => {
   });
 });
 
-test("traces of the org cover every plane, and no other org's are listed", async () => {
+test("lists the org's traces, which cover every plane, and no other org's", async () => {
   const scopes = ["ops", "platform", "chat", "blackboard:write", "runtime:write", RUNS];
   const own = await server.token({ org_id: "traced", scopes });
   const foreign = await server.token({ org_id: "untraced", scopes });
@@ -317,7 +317,7 @@ test("traces of the org cover every plane, and no other org's are listed", async
   expect((await server.request(`/ops/v1/traces/${traces[0]!.trace_id}`, foreign)).status).toBe(404);
 });
 
-test("errors are counted by code", async () => {
+test("counts errors by code", async () => {
   const countOf = async (code: string) =>
     Number(
       (await get<ErrorListJson>("/ops/v1/errors")).errors!.find((each) => each.code === code)?.count ?? 0,

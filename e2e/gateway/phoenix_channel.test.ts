@@ -121,7 +121,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
     await until("the channel's end", () => channel.state === "closed");
   });
 
-  test("heartbeats are answered", async () => {
+  test("gets replies to heartbeats", async () => {
     const params = { token: await server.token() };
     using socket = await openPhoenix(client, server.socketUrl, { params, heartbeatIntervalMs: 3_000 });
     let closes = 0;

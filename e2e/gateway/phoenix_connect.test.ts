@@ -58,7 +58,7 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
 });
 
 test.each(PHOENIX_CLIENTS.filter(({ version }) => version !== "1.8.5"))(
-  "the npm client $version connects with an authToken function, which is asked again for every connection",
+  "the npm client $version connects with an authToken function, which is called for every connection",
   async (client) => {
     const given: string[] = [];
     const fresh = await Promise.all([server.token(), server.token()]);
@@ -125,7 +125,7 @@ describe("a handshake is refused with 403 and a code", () => {
   });
 });
 
-test("a plain GET of the socket's path is answered with 426", async () => {
+test("answers a plain GET of the socket's path with 426", async () => {
   const response = await server.request("/socket/websocket?vsn=2.0.0");
   expect(response.status).toBe(426);
   expect(await response.json()).toMatchObject({ error: { code: "upgrade_required" } });

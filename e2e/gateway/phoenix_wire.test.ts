@@ -14,7 +14,7 @@ afterAll(async () => {
   await database[Symbol.asyncDispose]();
 });
 
-test("the phx_close of a channel that was joined again bears the old join_ref, and comes before the new reply", async () => {
+test("a rejoin sends phx_close with the old join_ref before the new reply", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
   const [first] = raw.received;
@@ -30,7 +30,7 @@ test("the phx_close of a channel that was joined again bears the old join_ref, a
   expect(reply!.joinRef).not.toBe(first!.joinRef);
 });
 
-test("a leave is answered ok, then with phx_close; so is a leave of what was never joined, without phx_close", async () => {
+test("answers a leave with ok and phx_close, and a leave without a join with ok only", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
   const { joinRef } = raw.received[0]!;
@@ -51,7 +51,7 @@ test("a leave of an earlier join does not end the later one", async () => {
   expect(await raw.push("sync:v1", "heartbeat")).toMatchObject({ status: "ok" });
 });
 
-test("a push to a topic that is not joined, or with the join_ref of an earlier join, is unmatched", async () => {
+test("answers unmatched to a push without a join, or with the join_ref of an earlier join", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   const unmatched = { status: "error", response: { reason: "unmatched topic" } };
   expect(await raw.push("sync:v1", "subscribe", { topics: [RUNS] })).toEqual(unmatched);
@@ -65,7 +65,7 @@ test("a push to a topic that is not joined, or with the join_ref of an earlier j
   expect(reply).toMatchObject({ joinRef: old, payload: unmatched });
 });
 
-test("a heartbeat is answered without a join_ref", async () => {
+test("answers a heartbeat without a join_ref", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   raw.send('[null,"hb","phoenix","heartbeat",{}]');
   await until("the answer", () => raw.received.length, { on: raw });
@@ -74,7 +74,7 @@ test("a heartbeat is answered without a join_ref", async () => {
   );
 });
 
-test("an unknown event is answered with the known ones", async () => {
+test("answers an unknown event with the known ones", async () => {
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
   const { status, response } = await raw.push("sync:v1", "shout", {});

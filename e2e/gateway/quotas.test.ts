@@ -56,7 +56,7 @@ async function quotas(token: string, query = ""): Promise<readonly QuotaUseJson[
 const named = (uses: readonly QuotaUseJson[], name: string, of = org) =>
   uses.find((use) => use.name === name && use.org_id === of);
 
-test("an org that has stored its bytes is refused at every endpoint that stores, and may read and delete", async () => {
+test("an org at its limit is refused at every endpoint that stores, and may read and delete", async () => {
   const token = await tokenOf(org);
   const writes: readonly (readonly [method: string, path: string, body: unknown, type?: string])[] = [
     ["POST", "/blackboard/v1/artifacts", { type: "Note", payload: "x" }],
@@ -116,7 +116,7 @@ test("an operator sees the quotas of its org, and the platform those of every or
   expect(named(await quotas(platform, `?org=${org}`), "waiting_tasks")).toMatchObject({ in_use: 1 });
 });
 
-test("an org sees its own tasks of an agent and its own lag, and the platform all", async () => {
+test("an org sees its own tasks and lag of an agent, and the platform all", async () => {
   const token = await tokenOf(org);
   const other = await tokenOf(`${org}-other`);
   const platform = await tokenOf(`${org}-other`, "platform");
@@ -137,7 +137,7 @@ test("an org sees its own tasks of an agent and its own lag, and the platform al
   expect([await lag(token), await lag(other), await lag(platform)]).toEqual([3, 0, before + 3]);
 });
 
-test("a recount finds what an org stores on every plane", async () => {
+test("a recount finds everything an org stores, on every plane", async () => {
   const token = await tokenOf(org);
   const text = "x".repeat(100);
   await send(token, "PUT", `/streams/${org}/s`, text, "text/plain");

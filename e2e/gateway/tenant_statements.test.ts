@@ -67,7 +67,7 @@ const SYSTEM: readonly SystemStatement[] = [
   { statement: /^(DELETE FROM|UPDATE|INSERT INTO) runtime\.sync_failed_streams/, reason: REBUILD },
 ];
 
-test("no statement of the sync plane and the event log touches a tenant's table without the org", async () => {
+test("every statement of the sync plane and the event log on a tenant's table names the org", async () => {
   await using own = await testDatabase();
   await using convex = await startConvexStandIn();
   const record = new StatementRecorder();

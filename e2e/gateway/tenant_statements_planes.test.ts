@@ -120,7 +120,7 @@ const agents = [
   agent("remote", { consumes: "Errand" }),
 ];
 
-test("no statement of conversations, durable streams and the board touches a tenant's table without the org", async () => {
+test("every statement of conversations, durable streams and the board on a tenant's table names the org", async () => {
   await using own = await testDatabase();
   const record = new StatementRecorder();
   recorder.watch = (database) => record.watch(database as DatabaseModule.Database);

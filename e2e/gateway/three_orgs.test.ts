@@ -263,7 +263,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
     }
   });
 
-  test("an org at every quota, with failing work on every plane, keeps no other from its own", async () => {
+  test("an org at every quota, with failing work on every plane, does not hinder the others", async () => {
     CONV = `main-${randomUUID()}`;
     await using database = await testDatabase();
     const config = readConfig({

@@ -90,9 +90,9 @@ describe("khala dev", () => {
   });
   afterAll(async () => expect(await server.end("SIGINT"), server.output()).toBe(0));
 
-  test("the commands that it prints work when they are pasted", () => tryWhatItPrints(server));
+  test("the printed commands work when they are pasted", () => tryWhatItPrints(server));
 
-  test("a token that is signed with its key is accepted", async () => {
+  test("accepts a token signed with its key", async () => {
     const { code, out } = await khala(["token", "--sub", "ada", "--org", "acme"], env);
     expect(code).toBe(0);
     const headers = { Authorization: `Bearer ${out.trim()}` };
@@ -100,7 +100,7 @@ describe("khala dev", () => {
     expect(await answer.json()).toMatchObject({ documents: [], next: null });
   });
 
-  test("chat prints the answer, continues the conversation, and tells scripts how the run ended", async () => {
+  test("chat prints the answer, continues the conversation, and sets an exit code by the run's end", async () => {
     const first = await khala(
       ["chat", "--conv", "cli-test", "How", "is", "the", "weather", "in", "Oslo?"],
       env,
@@ -141,7 +141,7 @@ describe("khala dev", () => {
   });
 });
 
-test("khala dev serves an app of one's own, and prints commands that fit it", async () => {
+test("khala dev serves a custom app, and prints commands that fit it", async () => {
   const args = ["--app", join(ROOT, "examples/tasks/app.ts")];
   const env = { DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, "tasks") };
   await using server = await startKhala({ command: "dev", args, env });
@@ -259,7 +259,7 @@ test("tail continues after a restart of khala serve, and lists again when its cu
   expect(await follower.next()).toMatchObject({ doc_key: "run:rotated" });
 });
 
-test("parity succeeds while the mirror holds the same documents, and names one that differs", async () => {
+test("parity succeeds while the mirror has the same documents, and names a different one", async () => {
   await using database = await testDatabase();
   await using convex = await startConvexStandIn();
   const mirror = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
@@ -327,7 +327,7 @@ describe("the command line", () => {
     expect((await khala(["--verbose", "tail", RUNS], env)).err).toContain("    at ");
   });
 
-  test("config masks secrets, and marks the settings that differ from their default", async () => {
+  test("config masks secrets, and marks settings that differ from their default", async () => {
     const env = { KHALA_AUTH_SECRETS: SECRETS, DATABASE_URL: "postgres://u:hidden@db/k" };
     const { out } = await khala(["config", "--json", "--port", "5000"], env);
     expect(out).not.toContain("hidden");
@@ -390,7 +390,7 @@ describe("the command line", () => {
     });
   });
 
-  test("an app file without an app is refused with what it needs", async () => {
+  test("refuses an app file without an app, and says what it needs", async () => {
     expect(await khala(["dev", "--app", "missing.ts"])).toMatchObject({ code: 2 });
     const { code, err } = await khala(["token", "--app", join(ROOT, "scripts/run.ts")]);
     expect(err).toContain("needs `export default defineApp(");

@@ -18,14 +18,14 @@ const settings = describeConfig(readConfig({}));
 type Manifest = { readonly kind: string } & Record<string, any>;
 
 describe("the Helm chart", () => {
-  test("has the version of the packages, and asks for a metric that servers report", async () => {
+  test("has the version of the packages, and scales by a metric that servers report", async () => {
     const { version } = JSON.parse(await read("package.json")) as { version: string };
     expect(parse(await read("deploy/helm/khala/Chart.yaml"))).toMatchObject({ version, appVersion: version });
     const [, metric] = /name: (khala_\w+)/.exec(await read("deploy/helm/khala/templates/autoscaling.yaml"))!;
     expect(await read("docs/sync/METRICS.md")).toContain(`| \`${metric}\` | gauge | |`);
   });
 
-  test("its schema describes every value, keeps secrets out of the ConfigMap, and the port as it is", async () => {
+  test("its schema describes every value, and refuses secrets and the chart's own settings in env", async () => {
     const schema = JSON.parse(await read("deploy/helm/khala/values.schema.json"));
     const described = (values: object, properties: Record<string, { properties?: object }>) => {
       for (const [name, value] of Object.entries(values)) {
@@ -89,7 +89,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     serviceAccountName: "khala",
   };
 
-  test("the chart passes helm lint, with few values and with many", async (context) => {
+  test("passes helm lint, with few values and with many", async (context) => {
     context.skip(!helm, "helm is not on PATH");
     for (const values of [{ secret }, everything]) {
       const { code, output } = await call(["lint", "--strict"], values);
@@ -97,7 +97,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     }
   });
 
-  test("pods run without root, on a read-only root filesystem, with probes, and may drain before they are killed", async (context) => {
+  test("pods run without root on a read-only root filesystem, with probes, and may drain before a kill", async (context) => {
     context.skip(!helm, "helm is not on PATH");
     const manifests = await render({ secret });
     expect(kinds(manifests)).toEqual([
@@ -125,7 +125,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     expect(one(manifests, "Secret").stringData).toEqual(secret);
   });
 
-  test("every setting reaches the pods as it was written", async (context) => {
+  test("passes every setting to the pods unchanged", async (context) => {
     context.skip(!helm, "helm is not on PATH");
     const manifests = await render(everything);
     const { data, metadata } = one(manifests, "ConfigMap");
@@ -150,7 +150,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     });
   });
 
-  test("a Secret that exists is used as it is", async (context) => {
+  test("uses an existing Secret unchanged", async (context) => {
     context.skip(!helm, "helm is not on PATH");
     const manifests = await render({ existingSecret: "mine" });
     expect(kinds(manifests)).not.toContain("Secret");
@@ -173,7 +173,7 @@ describe("with helm", { timeout: 60_000 }, () => {
 });
 
 describe("the systemd unit", () => {
-  test("waits for a stop as long as the server takes at most, and does not repeat a start with wrong settings", async () => {
+  test("waits for a stop as long as the server takes at most, and does not restart after wrong settings", async () => {
     const unit = await read("deploy/systemd/khala.service");
     const [, grace] = /^const GRACE_MS = ([\d_]+);$/m.exec(
       await read("packages/cli/src/local/run_until_signal.ts"),

@@ -22,7 +22,7 @@ const compose = parse(read("compose.yaml"), { strict: true }) as {
   volumes: Record<string, unknown>;
 };
 
-test("compose.yaml has every engine, each at a named version, with a health check and a volume", () => {
+test("compose.yaml has every backend, each with a pinned version, a health check and a volume", () => {
   const { khala, "kafka-ui": page, ...engines } = compose.services;
   expect(Object.keys(engines)).toEqual(["postgres", "redis", "kafka"]);
   for (const [name, { image, healthcheck, volumes = [] }] of Object.entries(engines)) {
@@ -36,7 +36,7 @@ test("compose.yaml has every engine, each at a named version, with a health chec
   expect(page!.healthcheck?.test[0]).toBe("CMD");
 });
 
-test("its Kafka is the one that tests run, and has an address for containers and one for the machine", () => {
+test("its Kafka is the one of the tests, with an address for containers and one for the machine", () => {
   const { image, environment, ports } = compose.services.kafka!;
   const [, tested] = /^const VERSION = "(.*)";$/m.exec(read("packages/test-support/src/kafka/binary.ts"))!;
   expect(image).toBe(`apache/kafka:${tested}`);
@@ -44,7 +44,7 @@ test("its Kafka is the one that tests run, and has an address for containers and
   expect(ports).toEqual(["127.0.0.1:9094:9094"]);
 });
 
-test("the page for Kafka comes only when it is asked for, with Kafka, and changes nothing there", () => {
+test("the Kafka UI starts only on request, with Kafka, and is read-only", () => {
   const { kafka, "kafka-ui": page } = compose.services;
   expect(page!.profiles).toEqual(["kafka-ui"]);
   expect(page!.depends_on).toEqual({ kafka: { condition: "service_healthy" } });
@@ -52,12 +52,12 @@ test("the page for Kafka comes only when it is asked for, with Kafka, and change
   expect(kafka!.profiles).toEqual(["engines", "kafka-ui"]);
 });
 
-test("what is published is so on loopback only", () => {
+test("publishes ports on loopback only", () => {
   for (const [name, { ports = [] }] of Object.entries(compose.services))
     for (const port of ports) expect(port, name).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
 });
 
-test("every setting reaches the server, and is unset where .env says nothing", () => {
+test("passes every setting to the server, unset where .env has no value", () => {
   const names = describeConfig(readConfig({})).map(({ name }) => name);
   const { DATABASE_URL, ...environment } = compose.services.khala!.environment!;
   expect(DATABASE_URL).toContain("@postgres:5432/");
@@ -69,7 +69,7 @@ test("every setting reaches the server, and is unset where .env says nothing", (
   expect(readConfig(empty)).toEqual(readConfig({}));
 });
 
-test("what compose.yaml asks the environment for is in .env.example, without a value, and nothing else is", () => {
+test(".env.example has exactly the variables of compose.yaml, without values", () => {
   const asked = [...read("compose.yaml").matchAll(/\$\{(\w+)/g)].map(([, name]) => name);
   // What few need is commented out.
   const offered = [...read(".env.example").matchAll(/^(?:# )?(\w+)=(.*)$/gm)];
@@ -77,7 +77,7 @@ test("what compose.yaml asks the environment for is in .env.example, without a v
   for (const [, name, value] of offered) expect(value, name).toBe("");
 });
 
-test("no secret has a default, and those without which nothing runs are asked for", () => {
+test("no secret has a default, and required ones have an error message", () => {
   // `khala serve` itself refuses to start without keys, which may be those of an identity provider.
   const needed = ["POSTGRES_PASSWORD"];
   for (const { environment = {} } of Object.values(compose.services)) {
@@ -88,7 +88,7 @@ test("no secret has a default, and those without which nothing runs are asked fo
   }
 });
 
-test("the image copies what exists, runs `khala serve` without root, and reports its health by /readyz, also as a worker", () => {
+test("the image has only existing files, runs `khala serve` without root, and checks /readyz, also as a worker", () => {
   const text = read("Dockerfile");
   for (const [, paths] of text.matchAll(/^COPY (?!--)(.*) \S+$/gm)) {
     for (const path of paths!.split(" ")) expect(existsSync(join(ROOT, path)), path).toBe(true);

@@ -108,7 +108,7 @@ test("the TypeScript in the docs has the types that it claims", { timeout: 60_00
   if (blocks.length > 0) await must("tsc", ["--noEmit", "-p", folder]);
 });
 
-test("what the example generates from its proto is what is there", async () => {
+test("the generated code of the example equals its proto", async () => {
   const copy = await mkdtemp(join(tmpdir(), "khala-example-"));
   try {
     await cp(join(ROOT, "examples/tasks"), copy, { recursive: true });

@@ -49,7 +49,7 @@ function start(name: string, file: string) {
 const begin = (title: string) =>
   appendToRun(server, token, "first", { type: "run.started", data: { title } });
 
-test("mobile_list shows the list live, and without a server what was stored of it", async () => {
+test("mobile_list shows the list live, and the stored list without a server", async () => {
   await begin("Feed the otters");
   await using phone = start("mobile_list", "phone.json");
   await phone.prints(/Up to date\.\n {2}Feed the otters \(running\)/);

@@ -41,7 +41,7 @@ describe.skipIf(!chromiumHere())("web_chat in a browser", () => {
     await database?.[Symbol.asyncDispose]();
   });
 
-  test("an answer streams, goes on after a reload in its middle, and is there afterwards", async () => {
+  test("an answer streams, continues after a reload, and is there afterwards", async () => {
     await using visitor = await browser.context();
     const tab = await visitor.open(page.url);
     await tab.getByLabel("Message").fill(`/slow ${WORDS}`);
@@ -61,7 +61,7 @@ describe.skipIf(!chromiumHere())("web_chat in a browser", () => {
     expect(visitor.problems).toEqual([]);
   });
 
-  test("an answer that ends after a new page has read the history, and before it can join, is there", async () => {
+  test("shows an answer that ends after a new page has read the history, and before it joins", async () => {
     const long = Array.from({ length: 12 }, (_, i) => `word${i}`).join(" ");
     await using visitor = await browser.context();
     const tab = await visitor.open(page.url);

@@ -15,7 +15,7 @@ describe.skipIf(!chromiumHere())("an app of npm create khala", () => {
   }, 5 * MINUTES);
   afterAll(() => browser?.[Symbol.asyncDispose]());
 
-  test("Getting started, done literally, makes a page whose list, chat, board and own model are live", {
+  test("following Getting started makes a page whose list, chat, board and own model are live", {
     timeout: 8 * MINUTES,
   }, async () => {
     await using app = await NewApp.create("vite");
@@ -44,7 +44,7 @@ describe.skipIf(!chromiumHere())("an app of npm create khala", () => {
     await app.stop(dev.child);
   });
 
-  test("with Next.js it is built, started, and live", { timeout: 8 * MINUTES }, async () => {
+  test("with Next.js it builds, starts, and is live", { timeout: 8 * MINUTES }, async () => {
     await using app = await NewApp.create("next");
     const port = String(await freePort());
     const env = { KHALA_PORT: port, KHALA_URL: `http://127.0.0.1:${port}` };

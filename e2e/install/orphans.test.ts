@@ -52,7 +52,7 @@ async function dev(app: string, meanwhile: (pid: number) => void = () => {}) {
 /** A table of Khala's own, which the first start on the database finds out. */
 const WRONG_TABLE = `export default defineApp({ models: [{ ...runSummaries, table: "leases" }] });`;
 
-test("an app that the database refuses leaves no PostgreSQL behind, also with Ctrl-C meanwhile", async () => {
+test("an app that the database refuses leaves no PostgreSQL behind, also after Ctrl-C", async () => {
   const { code, output, there } = await dev(WRONG_TABLE);
   expect([code, there], output).toEqual([1, true]);
   expect(output).toContain("khala: ");
@@ -62,7 +62,7 @@ test("an app that the database refuses leaves no PostgreSQL behind, also with Ct
   await noServer();
 });
 
-test("an app whose definition is wrong is refused before anything is started", async () => {
+test("refuses a wrong app definition before anything starts", async () => {
   const { code, output, there } =
     await dev(`import { defineModel, defineStream } from ${JSON.stringify(SERVER)};
     const tasks = defineStream({ kind: "task", path: "/tasks", scope: "tasks", events: { "task.added": { title: "text" } } });
@@ -81,7 +81,7 @@ test("an app that throws while the server starts leaves no PostgreSQL behind", a
   await noServer();
 });
 
-test("Ctrl-C during the start stops what was started", async () => {
+test("Ctrl-C during the start stops everything started", async () => {
   const { code, output } = await dev("export default defineApp({ models: [runSummaries] });", (pid) =>
     process.kill(pid, "SIGINT"),
   );
@@ -89,7 +89,7 @@ test("Ctrl-C during the start stops what was started", async () => {
   await noServer();
 });
 
-test("khala goes on when its PostgreSQL is killed, and the next start stops the one that a kill left", async () => {
+test("khala survives a kill of its PostgreSQL, and the next start stops one that a kill left behind", async () => {
   const start = () => startKhala({ command: "dev", env: { KHALA_DATA_DIR: folder } });
   await using first = await start();
   const before = serverPid();

@@ -17,7 +17,7 @@ beforeAll(async () => {
 }, 10_000);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-test("packages are built and publishable, and what is packed works without this repository", {
+test("packages can be built and published, and work without this repository", {
   timeout: 120_000,
 }, async () => {
   const exports: string[] = [];
@@ -55,7 +55,7 @@ test("packages are built and publishable, and what is packed works without this 
   expect(help).toContain("Usage: khala");
 });
 
-test("a server is installed without Node, Redis and exporters, and names the package that a setting needs", {
+test("a server installs without Node, Redis and exporters, and names the package that a setting needs", {
   timeout: 240_000,
 }, async () => {
   const place = await mkdtemp(join(tmpdir(), "khala-install-"));
@@ -100,7 +100,7 @@ test("a server is installed without Node, Redis and exporters, and names the pac
   }
 });
 
-test("a folder that is not empty is refused, and left as it was", async () => {
+test("refuses a folder that is not empty, and leaves it unchanged", async () => {
   const full = await mkdtemp(join(folder, "full-"));
   await writeFile(join(full, "mine.txt"), "mine");
   const command = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "init", full];

@@ -50,7 +50,7 @@ function section(path: string, heading: string): string {
 
 const code = (cell: string | undefined) => /^`([^`]+)`$/.exec(cell ?? "")?.[1];
 
-test("docs/protocol/ERRORS.md is the error table", () => {
+test("docs/protocol/ERRORS.md equals the error table", () => {
   const rows = rowsOf(read("docs/protocol/ERRORS.md")).map(([name, status, close, retry]) => [
     code(name),
     { status: Number(status), close: Number(close), retryable: retry === "yes" },
@@ -58,7 +58,7 @@ test("docs/protocol/ERRORS.md is the error table", () => {
   expect(rows).toEqual(Object.entries(ERRORS));
 });
 
-test("the close codes of the protocol are those of the error table", () => {
+test("the close codes of the protocol equal those of the error table", () => {
   const documented = rowsOf(section(MAPPING, "## Close codes")).map(([close, codes]) => [
     Number(close),
     [...codes!.matchAll(/`(\w+)`/g)].map(([, name]) => name),
@@ -68,7 +68,7 @@ test("the close codes of the protocol are those of the error table", () => {
   expect(documented).toEqual([...byClose].sort(([a], [b]) => a - b));
 });
 
-test("the limits of the protocol are the defaults of the settings", () => {
+test("the limits of the protocol equal the defaults of the settings", () => {
   const defaults = new Map(describeConfig(readConfig({})).map(({ name, value }) => [name, value]));
   const rows = rowsOf(section(MAPPING, "## Limits"));
   expect(rows.length).toBeGreaterThan(10);
@@ -76,7 +76,7 @@ test("the limits of the protocol are the defaults of the settings", () => {
     expect([code(name), Number(value)]).toEqual([code(name), defaults.get(code(name)!)]);
 });
 
-test("every setting that the docs name exists", () => {
+test("every setting named in the docs exists", () => {
   const known = new Set(describeConfig(readConfig({})).map(({ name }) => name));
   // Variables of the command line and of the tests, not settings of a server.
   const others = new Set([
@@ -94,7 +94,7 @@ test("every setting that the docs name exists", () => {
   }
 });
 
-test("docs/sync/SURFACES.md has the fields of every document that the built-in models make", () => {
+test("docs/sync/SURFACES.md has the fields of every document of the built-in models", () => {
   const documents: [{ topic: string; prefix: string }, DescMessage][] = [
     [runSummaries, RunSummarySchema],
     [workerSummaries, WorkerSummarySchema],
@@ -129,7 +129,7 @@ test("docs/protocol/HTTP.md has every route", () => {
   for (const route of [...literal, ...streams]) expect(documented).toContain(route);
 });
 
-test("the pages of metrics have every one that a server reports, with its type, and no other", async () => {
+test("the pages of metrics have exactly those that a server reports, with their types", async () => {
   await using own = await testDatabase();
   const reported = (await scrapeBusyServer(own.url)).metrics.map(({ name, type }) => `${name} ${type}`);
   const pages = ["docs/sync/METRICS.md", "docs/conversations/METRICS.md", "docs/blackboard/METRICS.md"];

@@ -16,7 +16,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 const dev = (env: Record<string, string> = {}) =>
   startKhala({ command: "dev", env: { KHALA_DATA_DIR: join(folder, "data"), ...env } });
 
-test("khala dev starts from nothing, keeps its folder and port to itself, and starts again after a kill", async () => {
+test("khala dev starts from nothing, locks its folder and port, and starts again after a kill", async () => {
   await using first = await dev();
   if (process.platform === "linux") expect(await memoryOf(first.pid)).toBeLessThan(250e6);
 

@@ -28,7 +28,7 @@ function ofPartition(partition: number, count: number) {
 }
 
 describe.skipIf(!kafkaHere())("a heavy partition", { timeout: 120_000 }, () => {
-  test("has fewer places while others need some, and all of them again later; what runs goes on and is settled", async () => {
+  test("gets fewer slots while others need some, and all of them later; running tasks are settled", async () => {
     await using under = await kafkaBoard({ partitions: PARTITIONS });
     const heard = new Heard();
     const agents = [rules("agent")];

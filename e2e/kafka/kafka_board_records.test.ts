@@ -77,7 +77,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
 
   const write = (topic: string, ...messages: NewRecord[]) => producer.send({ topic, messages });
 
-  test("what was settled weeks ago behind a task that still waits does not run again after a restart", async () => {
+  test("a task settled weeks ago behind one that still waits does not run again after a restart", async () => {
     const before = Date.now() - 20 * DAY_MS;
     const topic = names.tasks("slow");
     const tasks = ["waits", "settled"].map((payload) => makeTestTask("slow", makeTestArtifact({ payload })));
@@ -94,7 +94,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     expect(worker.runs.map(({ task }) => payloadOf(task))).toEqual([payloadOf(waits)]);
   });
 
-  test("a dead letter says where its record was at first, after as many retries as there were", async () => {
+  test("a dead letter has its record's first position, after any number of retries", async () => {
     const worker = new Worker("dying", ({ attempt }) => (attempt < 3 ? retry(TIER_MS) : dead()));
     await using _ = start(worker, board);
     await board.publish([makeTestArtifact({ to: "dying" })]);
@@ -108,7 +108,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     });
   });
 
-  test("the spans of routing and settling say where the record is, and name their transaction", async () => {
+  test("the spans of routing and settling have the record's position, and name their transaction", async () => {
     const { context, metrics, spans } = traced;
     const { known } = board;
     const shared = { metrics, spans, schemas: {}, maxDepth: 8, known };
@@ -133,7 +133,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     await service.stop();
   });
 
-  test("an artifact of another producer is of the trace that only its header names, if that is one", async () => {
+  test("an artifact of another producer belongs to the valid trace of its header", async () => {
     const worker = new Worker("foreign");
     await using _ = start(worker, board);
     const artifacts = range(1, 3).map((payload) => makeTestArtifact({ to: "foreign", payload }));
@@ -151,7 +151,7 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     expect(range(1, 3).map((payload) => found.get(payload))).toEqual([TRACE, undefined, own]);
   });
 
-  test("a record that cannot be read is counted as a dead letter of its reader", async () => {
+  test("counts a record that cannot be read as a dead letter of its reader", async () => {
     const worker = new Worker("unread");
     await using _ = start(worker, board);
     const message = { key: "k", value: Buffer.from([0xff]) };

@@ -64,7 +64,7 @@ class TrapBoard implements AsyncDisposable {
 const trap = async () => new TrapBoard(await kafkaBoard());
 
 describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () => {
-  test("what a process answers after its partition went to another is thrown away", async () => {
+  test("drops the results of a process whose partition went to another", async () => {
     await using on = await trap();
     const leaveMs = 1_000;
     const [a, b] = [await on.open({ leaveMs }), await on.open({ leaveMs })];
@@ -86,7 +86,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     expect(kept).toHaveLength(quick.runs.length);
   });
 
-  test("a process that takes over waits for the open transaction of its predecessor, and repeats nothing", async () => {
+  test("a process that takes over waits for its predecessor's open transaction, and repeats nothing", async () => {
     await using on = await trap();
     const board = await on.open();
     const first = new Worker("agent");
@@ -123,7 +123,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     await producer.disconnect();
   });
 
-  test("nothing of aborted transactions is worked on, many at a time or read in parts, and their markers stop nobody", async () => {
+  test("runs nothing of aborted transactions, and passes their markers", async () => {
     await using on = await trap();
     const board = await on.open();
     const kafka = await openKafkaClient(on.kafka);
@@ -167,7 +167,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     });
   });
 
-  test("what cannot be read goes to the dead letters as it is, and the partition goes on", async () => {
+  test("undecodable records become dead letters unchanged, and the partition continues", async () => {
     await using on = await trap();
     const board = await on.open();
     // Each task goes through a retry topic, too.
@@ -201,7 +201,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
     await eventually(async () => expect((await board.lag()).every(({ lag }) => lag === "0")).toBe(true));
   });
 
-  test("a retry that waits in its topic comes when it is due, also when the reader of the topic changes", async () => {
+  test("a retry in its topic runs when it is due, also when the reader of the topic changes", async () => {
     await using on = await trap();
     const first = await on.open();
     const worker = new Worker("agent", (task) => (task.attempt === 1 ? retry(4_000) : done()));
@@ -236,7 +236,7 @@ describe.skipIf(!kafkaHere()).concurrent("on Kafka", { timeout: 120_000 }, () =>
       kinds: ["retry", "done"],
     },
   ])(
-    "where a $what cannot be written the task's offset stays, and nothing is lost",
+    "when a $what cannot be written, keeps the task's offset, and loses nothing",
     async ({ topic: topicOf, first, kinds }) => {
       await using on = await trap();
       const topic = topicOf(on.names);

@@ -197,7 +197,7 @@ const CASES: readonly Case[] = [
 ];
 
 describe.skipIf(!kafkaHere()).concurrent("a record that another program wrote", { timeout: 120_000 }, () => {
-  test.each(CASES)("$what stops nobody", async ({ topic, record, reader }) => {
+  test.each(CASES)("$what blocks no other", async ({ topic, record, reader }) => {
     await using under = await kafkaBoard({ partitions: 1 });
     const heard = new Heard();
     const options = { agents: [rules("agent")], route: routeByTags, routes: true, observer: heard };

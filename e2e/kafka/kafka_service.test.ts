@@ -88,8 +88,8 @@ async function refusal(settings: KafkaSettings): Promise<string> {
   }
 }
 
-describe.runIf(kafkaHere()).concurrent("the Kafka that files share", SLOW, () => {
-  test("a committed transaction is read, with keys, headers and tombstones, and an aborted one is not", async () => {
+describe.runIf(kafkaHere()).concurrent("the Kafka shared by test files", SLOW, () => {
+  test("a committed transaction can be read, with keys, headers and tombstones, and an aborted one cannot", async () => {
     const client = await open(await sharedKafka());
     const topic = await newTopic(client);
     const producer = client.producer({ transactionalId: topic, transactionTimeoutMs: 60_000 });
@@ -110,7 +110,7 @@ describe.runIf(kafkaHere()).concurrent("the Kafka that files share", SLOW, () =>
     expect(String(records[0]?.headers?.h)).toBe("1");
   });
 
-  test("the settings of a topic are read and changed", async () => {
+  test("the settings of a topic can be read and changed", async () => {
     const bootstrap = await sharedKafka();
     const client = await open(bootstrap);
     const topic = await newTopic(client, { configEntries: [{ name: "cleanup.policy", value: "compact" }] });
@@ -124,7 +124,7 @@ describe.runIf(kafkaHere()).concurrent("the Kafka that files share", SLOW, () =>
   });
 });
 
-describe.runIf(ownKafka() !== undefined).concurrent("a broker that lets in only some", SLOW, () => {
+describe.runIf(ownKafka() !== undefined).concurrent("a broker with logins", SLOW, () => {
   const sasl = { username: "alice", password: "a secret of alice" } as const;
   let certificates: Certificates;
   beforeAll(async () => {
@@ -139,7 +139,7 @@ describe.runIf(ownKafka() !== undefined).concurrent("a broker that lets in only 
     afterAll(() => broker[Symbol.asyncDispose]());
     const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
 
-    test.each(mechanisms)("%s, and the password that is wrong is not said", async (mechanism) => {
+    test.each(mechanisms)("%s, and the error hides the wrong password", async (mechanism) => {
       const settings = { bootstrap: broker.bootstrap, clientId: "khala-test" };
       expect(await entered({ ...settings, sasl: { ...sasl, mechanism } })).toBe(true);
       const wrong = { ...settings, sasl: { ...sasl, mechanism, password: "a guess" } };
@@ -173,7 +173,7 @@ describe.runIf(ownKafka() !== undefined).concurrent("a broker that lets in only 
   });
 });
 
-describe.runIf(kafkaHere())("a private key that cannot be used is not said", () => {
+describe.runIf(kafkaHere())("an unusable private key is never printed", () => {
   const SECRET = "MIGHAgEAMBMGByqGSM49AgEG";
   const settings = (key: string) => ({ bootstrap: "127.0.0.1:1", clientId: "khala-test", ssl: { key } });
 
@@ -189,7 +189,7 @@ describe.runIf(kafkaHere())("a private key that cannot be used is not said", () 
     }
   });
 
-  test("that is PEM, and no key", async () => {
+  test("that is PEM, but not a key", async () => {
     const key = `-----BEGIN PRIVATE KEY-----\n${SECRET}\n-----END PRIVATE KEY-----\n`;
     const lines: string[] = [];
     const client = await openKafkaClient({ ...settings(key), log: (_, message) => lines.push(message) });

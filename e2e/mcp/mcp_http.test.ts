@@ -133,7 +133,7 @@ describe.each<[string, Connect]>([
     expect(followed.structuredContent).toMatchObject({ status: "done", artifacts: "2" });
   });
 
-  test("gives work to an agent of the app and answers with what it made", async () => {
+  test("gives work to an agent of the app and returns its output", async () => {
     await using ada = await connect();
     const { structuredContent } = await call(ada, "agent_writer", { subject: "snow" });
     expect(structuredContent).toMatchObject({
@@ -142,7 +142,7 @@ describe.each<[string, Connect]>([
     });
   });
 
-  test("says what is wrong with the arguments of an agent", async () => {
+  test("explains wrong arguments of an agent", async () => {
     await using ada = await connect();
     const { isError, content } = await call(ada, "agent_writer", { subject: 7 });
     expect(isError).toBe(true);
@@ -184,7 +184,7 @@ describe.each<[string, Connect]>([
     expect(replayed.structuredContent.status).toBe("replayed");
   });
 
-  test("reads documents and conversations, and says when they change", async () => {
+  test("reads documents and conversations, and notifies of changes", async () => {
     await using ada = await connect();
     const token = await server.token(ADA);
     const run = `run-${randomUUID()}`;
@@ -214,7 +214,7 @@ describe.each<[string, Connect]>([
     await eventually("the notification", async () => ada.updated.includes(conversation));
   });
 
-  test("refuses what belongs to others as if it were not there", async () => {
+  test("answers for resources of others as for missing ones", async () => {
     await using ada = await connect();
     const conv_id = `mcp-${randomUUID()}`;
     await call(ada, "send_message", { conv_id, message: "Hello" });
@@ -258,7 +258,7 @@ describe("sessions", () => {
       body: JSON.stringify({ jsonrpc: "2.0", id: 2, method: "tools/list" }),
     });
 
-  test("are their subject's alone", async () => {
+  test("belong to their subject only", async () => {
     const session = await open(await server.token(ADA));
     expect((await list(await server.token(ADA), session)).status).toBe(200);
     expect((await list(await server.token({ ...ADA, sub: "bob" }), session)).status).toBe(404);

@@ -6,7 +6,7 @@ import { openDatabase } from "../../packages/server/src/database/database.ts";
 import { examine, pooler, startDemo, useEveryPlane } from "./support.ts";
 
 describe.runIf(pooler)("PgBouncer", () => {
-  test("in session mode every plane works, and doctor tells it apart from the server", async () => {
+  test("every plane works in session mode, and doctor tells the pooler from the server", async () => {
     await using database = await testDatabase();
     await using bouncer = await startPgBouncer(pooler!.COMMAND!, database.url, { pool_mode: "session" });
     await useEveryPlane(bouncer.url);
@@ -38,7 +38,7 @@ describe.runIf(pooler)("PgBouncer", () => {
     { pool_mode: "transaction", default_pool_size: 1 },
     { pool_mode: "transaction", min_pool_size: 5, server_round_robin: 1 },
     { pool_mode: "statement" },
-  ])("with shared sessions, a start is refused and names the setting: %o", async (settings) => {
+  ])("refuses to start with shared sessions, and names the setting: %o", async (settings) => {
     await using database = await testDatabase();
     await using bouncer = await startPgBouncer(pooler!.COMMAND!, database.url, settings);
     await expect(startDemo(bouncer.url)).rejects.toThrow(/shares its sessions.*Set `pool_mode = session`/);

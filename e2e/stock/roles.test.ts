@@ -30,8 +30,8 @@ async function twoRoles() {
   };
 }
 
-describe.runIf(stock.ADMIN_URL)("a role that migrates, and one that serves", () => {
-  test("the one that serves needs no right to create: `khala migrate --grant` is enough for every plane", async () => {
+describe.runIf(stock.ADMIN_URL)("a role that migrates, and a role that serves", () => {
+  test("the serving role needs no right to create: `khala migrate --grant` is enough for every plane", async () => {
     await using roles = await twoRoles();
     const advice = `khala migrate --app <file> --grant ${roles.server}`;
     await expect(startDemo(roles.serverUrl)).rejects.toThrow(advice);

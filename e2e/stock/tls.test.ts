@@ -16,7 +16,7 @@ describe.runIf(stock.CA_FILE)("sslmode=verify-full", () => {
   const ca = stock.CA_FILE!;
   const TLS = "TLS to the database";
 
-  test("a server with a certificate of the authority for its host works, and doctor reports TLS", async () => {
+  test("connects to a server with a trusted certificate for its host, and doctor reports TLS", async () => {
     await using database = await testDatabase();
     const url = verified(database.url, { ca });
     await useEveryPlane(url);
@@ -29,7 +29,7 @@ describe.runIf(stock.CA_FILE)("sslmode=verify-full", () => {
   test.for([
     ["another host", { host: "localhost", ca }, "Host: localhost. is not cert's CN"],
     ["an unknown authority", {}, "unable to verify the first certificate"],
-  ] as const)("a certificate of %s is refused with the reason", async ([, how, reason]) => {
+  ] as const)("refuses a certificate of %s with the reason", async ([, how, reason]) => {
     await using database = await testDatabase();
     const url = verified(database.url, how);
     const { code, err } = await runCli(["migrate"], { DATABASE_URL: url });

@@ -5,7 +5,7 @@ import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { startBoard } from "@khala/test-support/servers/board_server";
 import { expect, test } from "vitest";
 
-test("an artifact becomes tasks, a retry, a join, a dead letter and its replay, and the correlation is done", async () => {
+test("an artifact leads to tasks, a retry, a join, a dead letter and its replay, and the correlation is done", async () => {
   const order: string[] = [];
   let isFixed = false;
   const agents = [

@@ -2,7 +2,7 @@ import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { startConversations } from "@khala/test-support/servers/conversations";
 import { expect, test } from "vitest";
 
-test("a conversation: two sockets, a dropped one that resumes, a reload during the answer, and a stop", async () => {
+test("a conversation: two sockets, one that drops and resumes, a reload during the answer, and a stop", async () => {
   await using database = await testDatabase();
   await using server = await startConversations(database.url);
   const convId = "story";

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import app from "../../packages/cli/src/demo/app.ts";
 
 test.skipIf(!chromiumHere())(
-  "a first visit to the page shows all planes ok, and a document is one click away",
+  "a first visit to the page shows all planes ok, and a document one click away",
   { timeout: 120_000 },
   async () => {
     await using server = await startDashboard({ app });

@@ -6,7 +6,7 @@ import { appendToRun, RUNS, startServer } from "@khala/test-support/servers/serv
 import { expect, test } from "vitest";
 import { trimTopic } from "../../packages/server/src/sync/rebuild/retention.ts";
 
-test("sync: events become documents on a socket, which resumes without a gap and is told when its cursor is stale", async () => {
+test("sync: events become documents on a socket, which resumes without a gap or gets stale_cursor", async () => {
   await using database = await testDatabase();
   await using server = await startServer(database.url, { settings: { KHALA_POLL_MS: "20" } });
   const token = await server.token();

@@ -50,7 +50,7 @@ describe("another org", () => {
     expect(replayed.updates).toEqual([]);
   });
 
-  test("cannot tell a document that is not its own from one that does not exist", async () => {
+  test("cannot tell a foreign document from a missing one", async () => {
     const [ours, theirs] = [newOrg(), newOrg()];
     const stranger = await server.token({ org_id: theirs });
     await server.write({ key: `run:here-${ours}`, version: 1, org: ours, payload: {} });
@@ -94,7 +94,7 @@ describe("another org", () => {
 });
 
 describe("progress", () => {
-  test("moves over rows of others: the heartbeat says so, and its position can be resumed", async () => {
+  test("moves over rows of others: the heartbeat includes them, and its position can be resumed", async () => {
     const [ours, theirs] = [newOrg(), newOrg()];
     await using raw = await followRuns(server, ours, "ann");
     for (let i = 0; i < 30; i++)
@@ -179,7 +179,7 @@ describe("scopes", () => {
     });
   });
 
-  test("a document of a topic that the token does not name looks like one that does not exist", async () => {
+  test("a document of a topic that the token does not name looks like a missing one", async () => {
     const org = newOrg();
     await server.write({ key: `run:${org}`, version: 1, org, payload: {} });
     expect(await docStatus(await server.token({ org_id: org }), `run:${org}`)).toBe(200);

@@ -46,7 +46,7 @@ describe("an audience", () => {
     expect((await listPage(server, bob.token, RUNS)).documents).toHaveLength(0);
   });
 
-  test("that is narrowed: who loses the run gets a tombstone, who keeps it an update, live and in a replay", async () => {
+  test("that is narrowed: those who lose the run get a tombstone, the others an update, live and in a replay", async () => {
     const org = newOrg();
     const key = `run:run-${org}`;
     await using ann = await followRuns(server, org, "ann");
@@ -82,7 +82,7 @@ describe("an audience", () => {
     expect(later.updates).toHaveLength(1);
   });
 
-  test("that changes: who gains the run gets it, who loses it a tombstone; a widened one reaches the whole org", async () => {
+  test("that changes: those who gain the run get it, and those who lose it a tombstone", async () => {
     const org = newOrg();
     const key = `run:run-${org}`;
     await using ann = await followRuns(server, org, "ann");
@@ -98,7 +98,7 @@ describe("an audience", () => {
     expect(seen(zoe)).toEqual([`upsert ${key} 3`]);
   });
 
-  test("of a deleted run hears of it, and nobody else does", async () => {
+  test("of a deleted run gets its tombstone, and nobody else does", async () => {
     const org = newOrg();
     await using ann = await followRuns(server, org, "ann");
     await using bob = await followRuns(server, org, "bob");
@@ -115,7 +115,7 @@ describe("an audience", () => {
     expect(await docStatus(ann.token, `run:run-${org}`)).toBe(404);
   });
 
-  test("of a notification is the owner of what it is about", async () => {
+  test("of a notification is the owner of its run", async () => {
     const org = newOrg();
     const [ann, bob] = await Promise.all(["ann", "bob"].map((sub) => server.token({ org_id: org, sub })));
     await appendToRun(

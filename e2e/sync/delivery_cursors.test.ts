@@ -65,7 +65,7 @@ async function startAnew(raw: RawClient, token: string, org: string): Promise<vo
   expect(versions).toEqual(versionsOf((await listAll(server, token, RUNS)).documents));
 }
 
-describe("a cursor that cannot be continued is answered with stale_cursor, which names it and the floor", () => {
+describe("answers a cursor that cannot be continued with stale_cursor, the cursor and the floor", () => {
   test("a purged one", async () => {
     const org = "purged";
     const token = await server.token({ org_id: org });
@@ -145,7 +145,7 @@ describe("a cursor that cannot be continued is answered with stale_cursor, which
   });
 });
 
-test("a fresh token of the same subject continues its cursor, also one with other rights than topics", async () => {
+test("a new token of the same subject continues its cursor, even with another right beside its topics", async () => {
   const org = "refreshed";
   const scopes = [RUNS];
   await using before = await joined(await server.token({ org_id: org, scopes }));
@@ -157,7 +157,7 @@ test("a fresh token of the same subject continues its cursor, also one with othe
   expect(after.frames.filter((frame) => frame.error)).toEqual([]);
 });
 
-test("a stale topic is not followed, and does not keep others from being followed", async () => {
+test("does not follow a stale topic, and follows the others", async () => {
   const org = "two-topics";
   const token = await server.token({ org_id: org });
   await using raw = await joined(token);
@@ -174,7 +174,7 @@ test("a stale topic is not followed, and does not keep others from being followe
   expect(Object.keys(response.watermarks)).toEqual([WORKERS]);
 });
 
-test("a list's cursor that is newer than what the gateway has read is not stale", async () => {
+test("a list's cursor ahead of the gateway's own position is not stale", async () => {
   const org = "newer";
   const token = await server.token({ org_id: org });
   // It would not look at the database by itself for minutes.
@@ -189,7 +189,7 @@ test("a list's cursor that is newer than what the gateway has read is not stale"
   expect(raw.frames.filter((frame) => frame.error)).toEqual([]);
 });
 
-test("a gateway that slept until everything it had not read was purged goes on", async () => {
+test("a gateway suspended until all its unread rows were purged continues", async () => {
   const org = "slept";
   const token = await server.token({ org_id: org });
   await using sleeper = await startServer(database.url, { settings: { KHALA_POLL_MS: "600000" } });

@@ -47,7 +47,7 @@ describe.each([
     settings: { KHALA_TAIL_BYTES: "0", KHALA_REPLAY_MAX_UPDATES: "25" },
   },
 ])("replayed $how", ({ settings }) => {
-  test("a client that joins while updates pour in misses nothing and stalls nowhere between replay and live", async () => {
+  test("a client that joins during a flood of updates misses nothing and continues from replay to live", async () => {
     // A topic of its own, so that every row of the journal is this org's.
     await using database = await testDatabase();
     await using server = await startServer(database.url, { settings });

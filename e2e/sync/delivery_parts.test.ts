@@ -73,7 +73,7 @@ describe.each([
       on: raw,
     });
 
-  test("a part has its documents alone, live and replayed", async () => {
+  test("a part has only its documents, live and replayed", async () => {
     const { put, connect } = await world();
     await using raw = await connect();
     await raw.subscribe([P1, TASKS]);
@@ -90,7 +90,7 @@ describe.each([
     expect(toldOf(later, P2)).toEqual(["upsert 2"]);
   });
 
-  test("a document that moves is deleted in the part that it leaves, and comes to the other", async () => {
+  test("a document that moves is deleted in its old part, and appears in the new one", async () => {
     const { put, connect } = await world();
     await using raw = await connect();
     await put("1", { project_id: "p1" });
@@ -109,7 +109,7 @@ describe.each([
     expect(toldOf(later, P2).at(-1)).toBe("delete 1");
   });
 
-  test("moves that commit together are told to every part in between", async () => {
+  test("moves that commit together reach every part in between", async () => {
     const { put, connect } = await world();
     await using raw = await connect();
     await raw.subscribe([TASKS, P1, P2]);
@@ -135,7 +135,7 @@ describe.each([
     ]);
   });
 
-  test("a part shows a viewer what the topic would, and tells of lost access", async () => {
+  test("a part shows a viewer what the topic would, and removes documents it may no longer see", async () => {
     const { put, connect, token } = await world();
     await using raw = await connect("ann");
     await raw.subscribe([P1, TASKS]);
@@ -154,7 +154,7 @@ describe.each([
     expect(page.documents.map(({ doc_key }) => doc_key)).toEqual(["task:3"]);
   });
 
-  test("one document is followed by its key, and no org sees that of another", async () => {
+  test("one document can be followed by its key, and not by another org", async () => {
     const { put, connect } = await world();
     const other = await world();
     await using raw = await connect();
@@ -171,7 +171,7 @@ describe.each([
     expect(toldOf(later, one)).toEqual(["upsert ä 1"]);
   });
 
-  test("a list of a part has a cursor to follow that part from, and nothing else", async () => {
+  test("a list of a part has a cursor for that part only", async () => {
     const { put, connect, token } = await world();
     await put("1", { project_id: "p1" });
     await put("2", { project_id: "p2" });
@@ -193,7 +193,7 @@ describe.each([
   });
 });
 
-test("a part is refused with what is declared, and with the field", async () => {
+test("refuses an undeclared part with its field and the declared ones", async () => {
   await using server = await startServer(database.url, { models: [tasks] });
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
@@ -223,7 +223,7 @@ test("a part is refused with what is declared, and with the field", async () => 
   expect(response).toMatchObject({ error: { code: "forbidden_topic" } });
 });
 
-test("an unknown field in subscribe is ignored", async () => {
+test("ignores an unknown field in subscribe", async () => {
   await using server = await startServer(database.url, { models: [tasks] });
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
@@ -231,7 +231,7 @@ test("an unknown field in subscribe is ignored", async () => {
   expect(status).toBe("ok");
 });
 
-test("a cursor from before a part was declared, or written by a server without it, is stale", async () => {
+test("a cursor from before a part was declared, or from a server without it, is stale", async () => {
   await using own = await testDatabase();
   const undeclared = define([]);
   const write = (server: TestServer, id: string, model = tasks) =>

@@ -152,7 +152,7 @@ describe.each([
     await prepare();
   });
 
-  test("a resume finds my hundred by index", async () => {
+  test("a resume finds its hundred rows by index", async () => {
     let pages: readonly { rows: readonly unknown[] }[] = [];
     const statements = await statementsOf(async (journal) => {
       ({ pages } = await journal.readWanted(runSummaries, wants, LIMITS));
@@ -161,13 +161,13 @@ describe.each([
     await expectCheap(statements, MINE);
   });
 
-  test("a resume near the end costs what is left", async () => {
+  test("a resume near the end costs only the remaining rows", async () => {
     const late = wants.map((want) => ({ ...want, after: BigInt(OTHERS - 1) }));
     const statements = await statementsOf((journal) => journal.readWanted(runSummaries, late, LIMITS));
     await expectCheap(statements, 2);
   });
 
-  test("the resume of a part, and of one document, finds their rows by index", async () => {
+  test("the resume of a part, and of a document, finds its rows by index", async () => {
     const want = { org: "mine", subject: null, after: 0n, bytes: 1 << 20 };
     const part = { ...want, part: { field: "project_id", value: "p0" } };
     const one = { ...want, part: { field: "doc_key", value: "run:0002001" } };
@@ -179,7 +179,7 @@ describe.each([
     await expectCheap(statements, MINE + 1);
   });
 
-  test("many viewers that resume at once are still served by index", async () => {
+  test("many concurrent resumes still use the index", async () => {
     const many = Array.from({ length: 50 }, (_, i) => ({
       org: "mine",
       subject: `nobody-${i}`,
@@ -192,7 +192,7 @@ describe.each([
     await expectCheap(statements, MINE + many.length);
   });
 
-  test("the topic's own reader reads on from where it is", async () => {
+  test("the topic's own reader reads on by index", async () => {
     const limits = { ...LIMITS, rows: 1_000 };
     const statements = await statementsOf((journal) => journal.read(runSummaries, 100_000n, limits));
     await expectCheap(statements, 1_000);

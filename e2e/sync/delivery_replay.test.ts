@@ -52,7 +52,7 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
   const complete = (raw: RawClient) =>
     raw.frame("the end of the replay", (frame) => frame.update_batch?.replay_complete);
 
-  test("comes after the reply, in order, in batches of at most 200, and says once that it is complete", async () => {
+  test("follows the reply, in order, in batches of at most 200, and reports its end once", async () => {
     const { org, token, connect } = await viewer();
     await fill(org, 450);
     await using raw = await connect();
@@ -94,7 +94,7 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
     expect(Math.max(...sizes)).toBeGreaterThan(1 << 20);
   });
 
-  test("keeps to 200 when what all see and what one sees are interleaved", async () => {
+  test("stays within 200 when rows for everybody and for one viewer alternate", async () => {
     const { org, connect } = await viewer();
     for (let i = 0; i < 250; i++) {
       const mine = server.write({
@@ -147,7 +147,7 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
     expect(raw.updates[2]).not.toHaveProperty("payload");
   });
 
-  test("leaves out a payload over 256 KB, which is then fetched, and fetched again only when it changed", async () => {
+  test("leaves out a payload over 256 KB, which clients fetch, and fetch again only after a change", async () => {
     const { org, token, connect } = await viewer();
     const payload = { text: "x".repeat(256 << 10) };
     await using before = await connect();
@@ -174,7 +174,7 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
     expect((await server.request(path, token, { headers: { "if-none-match": etag } })).status).toBe(200);
   });
 
-  test("says the same in protobuf", async () => {
+  test("has the same content in protobuf", async () => {
     const { org, connect } = await viewer({ encoding: "proto" });
     await fill(org, 300, (i) => ({ i, text: "é€😀" }));
     await using raw = await connect();

@@ -53,7 +53,7 @@ async function settled(raw: RawClient): Promise<void> {
   await raw.push("sync:v1", "heartbeat");
 }
 
-test("without a cursor a subscription is live from now: nothing of before, everything from then on", async () => {
+test("without a cursor a subscription starts live: it gets every later update, and no earlier one", async () => {
   const { org, connect } = await viewer();
   await server.write({ key: `run:${org}-before`, version: 1, org, payload: {} });
   await server.caughtUp(RUNS);
@@ -66,7 +66,7 @@ test("without a cursor a subscription is live from now: nothing of before, every
   expect(raw.batches[0]).not.toHaveProperty("replay_complete");
 });
 
-test("several topics get fair turns: a short history does not wait for a long one", async () => {
+test("alternates between topics: a short history does not wait for a long one", async () => {
   const { org, connect } = await viewer();
   await Promise.all([fill(org, 400), fill(org, 15, workerSummaries)]);
   await using raw = await connect();
@@ -85,7 +85,7 @@ test("several topics get fair turns: a short history does not wait for a long on
 });
 
 test.each([{ KHALA_TAIL_BYTES: "0" }, {}])(
-  "one update is always admitted to a batch, however small batches are set, %o",
+  "puts at least one update into a batch, however small the limits, %o",
   async (tail) => {
     const { org, connect } = await viewer();
     await using small = await startServer(database.url, {
@@ -104,7 +104,7 @@ test.each([{ KHALA_TAIL_BYTES: "0" }, {}])(
   },
 );
 
-test("after an unsubscribe nothing comes any more, while other topics go on", async () => {
+test("after an unsubscribe nothing of the topic arrives, and other topics continue", async () => {
   const { org, connect } = await viewer();
   await using raw = await connect();
   await raw.subscribe([RUNS, WORKERS]);
@@ -136,7 +136,7 @@ test("an unsubscribe in the middle of a replay ends it", async () => {
   expect(raw.batches.some((batch) => batch.replay_complete)).toBe(false);
 });
 
-test("subscribing again replaces: each update comes once, also when a replay was under way", async () => {
+test("a second subscribe replaces the first: each update comes once, also during a replay", async () => {
   const { org, connect } = await viewer();
   await fill(org, 100);
   await using raw = await connect();
@@ -155,7 +155,7 @@ test("subscribing again replaces: each update comes once, also when a replay was
   expect(raw.updates.filter(({ doc_version }) => doc_version === "2")).toHaveLength(1);
 });
 
-test("a join again, or a leave, ends the subscriptions of before", async () => {
+test("a rejoin, or a leave, ends earlier subscriptions", async () => {
   const { org, connect } = await viewer();
   await using raw = await connect();
   await raw.subscribe(RUNS);
@@ -168,7 +168,7 @@ test("a join again, or a leave, ends the subscriptions of before", async () => {
   expect(raw.frames).toEqual([]);
 });
 
-test("sockets that are gone leave no subscription behind, also when they go in the middle of a replay", async () => {
+test("closed sockets leave no subscription behind, also during a replay", async () => {
   const { org, connect } = await viewer();
   await fill(org, 300);
   const live = () => server.metric("khala_sync_live_subscriptions", { topic: RUNS });
@@ -184,7 +184,7 @@ test("sockets that are gone leave no subscription behind, also when they go in t
   expect(await live()).toBe(before + 1);
 });
 
-test("what is wrong with a subscribe is said", async () => {
+test("reports what is wrong with a subscribe", async () => {
   const { connect } = await viewer();
   await using raw = await connect();
   const refusal = async (payload: object) => {

@@ -36,7 +36,7 @@ async function following(server: TestServer, org: string): Promise<RawClient> {
 const LISTENERS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
 const listeners = async () => (await database.database.query({ text: `SELECT pid ${LISTENERS}` })).length;
 
-test("a wakeup brings what another server wrote, without a poll", async () => {
+test("a wakeup delivers another server's write, without a poll", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "woken");
@@ -44,7 +44,7 @@ test("a wakeup brings what another server wrote, without a poll", async () => {
   await until("the update", () => raw.updates.length, { on: raw });
 });
 
-test("an event reaches the server that projects, whichever one takes it, without a poll", async () => {
+test("an event reaches the projecting server from any other, without a poll", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
   const both = [servers.writer, servers.reader];
   await until("both listen", async () => (await listeners()) === 2);
@@ -63,7 +63,7 @@ test("an event reaches the server that projects, whichever one takes it, without
   }
 });
 
-test("with wakeups off, the poll brings it", async () => {
+test("with wakeups off, the poll delivers", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "off", KHALA_POLL_MS: "50" });
   expect(await listeners()).toBe(0);
   await using raw = await following(servers.reader, "polled");
@@ -73,7 +73,7 @@ test("with wakeups off, the poll brings it", async () => {
   }
 });
 
-test("with the connection for wakeups killed again and again, delivery goes on", async () => {
+test("delivery continues while the connection for wakeups is killed again and again", async () => {
   await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: "50" });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "killed");
@@ -94,7 +94,7 @@ test("a listener that reconnects reads at once what it missed", async () => {
   await until("both listen again", async () => (await listeners()) === 2);
 });
 
-describe("many sockets that resume at once", () => {
+describe("many concurrent resumes", () => {
   const ROWS = 450;
   const reads = (server: TestServer) => server.metric("khala_sync_journal_reads_total", { topic: RUNS });
 

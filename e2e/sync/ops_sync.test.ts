@@ -45,7 +45,7 @@ async function refused(path: string, token: string): Promise<unknown> {
 
 const keysOf = ({ documents = [] }: DocumentListJson) => documents.map(({ doc_key }) => doc_key);
 
-test("every topic is there with its journal and its projection", async () => {
+test("lists every topic with its journal and its projection", async () => {
   const token = await server.token({ scopes: ["ops", "runtime:write"] });
   await appendToRun(server, token, "counted", { type: "run.started", data: { title: "One" } });
   const { topics } = await eventually("the projection", async () => {
@@ -71,7 +71,7 @@ test("every topic is there with its journal and its projection", async () => {
 });
 
 describe("documents", () => {
-  test("are found by a part of their key or content, page by page, with the short fields", async () => {
+  test("are found by part of their key or content, page by page, with the short fields", async () => {
     for (const name of ["alpha-1", "alpha-2", "alpha-3", "beta-1"])
       await server.write({ key: `run:${name}`, version: 1, org: "finders", payload: { name } });
     const token = await operator("finders");
@@ -93,7 +93,7 @@ describe("documents", () => {
     expect(keysOf(await get(`${path}&search=nothing`, token))).toEqual([]);
   });
 
-  test("of another org, or for other eyes, are not found", async () => {
+  test("of another org, or for other viewers, are not found", async () => {
     await server.write({ key: "run:org-wide", version: 1, org: "mine", payload: {} });
     await server.write({ key: "run:for-ada", version: 1, org: "mine", payload: {}, audience: ["ada"] });
     await server.write({ key: "run:theirs", version: 1, org: "theirs", payload: {} });
@@ -115,7 +115,7 @@ describe("documents", () => {
     expect(limit).toEqual({ status: 400, code: "invalid_request" });
   });
 
-  test("a search that looks at many documents says where to go on", async () => {
+  test("a search over many documents returns where to continue", async () => {
     await database.database.query({
       text: `INSERT INTO runtime.sync_run_summaries (doc_key, doc_version, payload, org_id, watermark)
         SELECT 'run:many-' || lpad(i::text, 6, '0'), 1, '{}', 'crowd', 0 FROM generate_series(1, 11000) i`,
@@ -160,7 +160,7 @@ describe("history", () => {
     expect(newest!.doc_version).toBe("3");
   });
 
-  test("of a document for other eyes is not there, and neither is that of another org", async () => {
+  test("of a document for other viewers is not found, and neither is that of another org", async () => {
     await server.write({
       key: "run:private",
       version: 1,
@@ -178,7 +178,7 @@ describe("history", () => {
     expect(await refused("/ops/v1/history/nonsense", await operator("house"))).toEqual(nowhere);
   });
 
-  test("leaves out what others saw before the document was shared", async () => {
+  test("leaves out versions that others saw before the document was shared", async () => {
     await server.write({
       key: "run:shared",
       version: 1,
@@ -193,7 +193,7 @@ describe("history", () => {
     expect((await get<DocumentHistoryJson>(path, await operator("house", "ada"))).entries).toHaveLength(2);
   });
 
-  test("ends for who lost the document, whatever they saw of it before", async () => {
+  test("ends for a viewer who lost the document", async () => {
     await server.write({ key: "run:closed", version: 1, org: "house", payload: { open: true } });
     await server.write({
       key: "run:closed",
@@ -222,7 +222,7 @@ test("parity reports the lag of the mirror, and that there is none without one",
   expect(parity.topics).toContainEqual({ topic: RUNS, state: "following", lag: 0 });
 });
 
-test("parity is compared when an operator asks, and a document that differs is counted", async () => {
+test("an operator can compare parity, which counts a different document", async () => {
   await using own = await testDatabase();
   await using convex = await startConvexStandIn();
   const settings = { KHALA_SECOND_SINK: "convex" as const, CONVEX_URL: convex.url };
@@ -250,14 +250,14 @@ test("parity is compared when an operator asks, and a document that differs is c
   expect(await compare()).toMatchObject({ checked: 1, differences: 1 });
 });
 
-test("what keeps nothing cannot be compared with, and that is said", async () => {
+test("refuses a comparison without a mirror to compare with", async () => {
   const token = await operator("org-1");
   const answer = await server.request("/ops/v1/parity", token, { method: "POST" });
   expect(answer.status).toBe(400);
   expect(await answer.text()).toContain("There is no mirror");
 });
 
-test("a server that starts later has no trace of what others pushed before it", async () => {
+test("a server that starts later has no trace of other servers' updates", async () => {
   await using own = await testDatabase();
   const scopes = ["ops", RUNS, "runtime:write"];
   const pushes = async (from: TestServer, token: string) => {

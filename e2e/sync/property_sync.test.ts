@@ -12,4 +12,4 @@ test.for(files)("regression: %s", async (name) => {
   await checkHistory(JSON.parse(readFileSync(join(SEEDS, name), "utf8")) as History, 1);
 });
 
-test("after any history, every witness holds what the events say and what a list says", () => checkSync());
+test("every witness has what the events and a list say, after any history", () => checkSync());

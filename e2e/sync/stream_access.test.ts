@@ -71,7 +71,7 @@ async function read(token: string, path: string, query = "") {
   return { status: response.status, ...body };
 }
 
-test("two orgs start a run of the same id, and each sees its own document", async () => {
+test("two orgs start runs with the same id, and each sees its own document", async () => {
   const run = "/runtime/v1/runs/INV-1";
   const [ada, eve] = [await writer("acme", "ada"), await writer("globex", "eve")];
   expect(await append(ada, run, "run.started", { title: "of acme" }, "first")).toMatchObject({ status: 201 });
@@ -90,7 +90,7 @@ test("two orgs start a run of the same id, and each sees its own document", asyn
   }
 });
 
-test("only its owner and services of its org append to a run, and another's looks like none", async () => {
+test("only the owner and services of its org append to a run, which looks missing to others", async () => {
   const run = "/runtime/v1/runs/mine";
   const [ada, bob] = [await writer("own", "ada"), await writer("own", "bob")];
   await append(ada, run, "run.started", { audience: ["ada"] });
@@ -107,7 +107,7 @@ test("only its owner and services of its org append to a run, and another's look
   expect(await append(ada, run, "run.completed")).toMatchObject({ seq: "3" });
 });
 
-test("an app may allow some events to others, and refuse some to everybody", async () => {
+test("an app may allow others some events, and nobody some", async () => {
   const plan = "/app/v1/plans/p";
   const [ada, bob] = [await writer("plan", "ada"), await writer("plan", "bob")];
   expect(await append(ada, plan, "run.started")).toMatchObject({ seq: "1" });
@@ -120,7 +120,7 @@ test("an app may allow some events to others, and refuse some to everybody", asy
   expect(await append(ada, plan, "run.completed")).toMatchObject({ seq: "4" });
 });
 
-test("the events of a run are read in pages by its owner and by services of its org", async () => {
+test("the owner and services of the org read a run's events in pages", async () => {
   const run = "/runtime/v1/runs/log";
   const [ada, bob] = [await writer("log", "ada"), await writer("log", "bob")];
   await append(ada, run, "run.started", { title: "t" }, "a");
@@ -145,7 +145,7 @@ test("the events of a run are read in pages by its owner and by services of its 
   expect((await read(ada, run, "?after=x")).error).toMatchObject({ code: "invalid_request", field: "after" });
 });
 
-test("an event id that comes again with other content is a conflict", async () => {
+test("refuses a known event id with other content", async () => {
   const run = "/runtime/v1/runs/again";
   const ada = await writer("again", "ada");
   await append(ada, run, "run.started", { title: "t" }, "a");

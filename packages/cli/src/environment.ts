@@ -16,7 +16,7 @@ export interface SettingOptions {
   readonly port?: string;
   readonly dataDir?: string;
   readonly logLevel?: string;
-  /** How long the journal is kept. */
+  /** The retention of the journal. */
   readonly hours?: string;
 }
 
@@ -55,7 +55,7 @@ export function wantsStack(argv: readonly string[]): boolean {
 /** Read by commands alone. */
 const OF_COMMANDS = ["KHALA_URL", "KHALA_TOKEN"];
 
-/** Settings of the environment that no server and no command reads, such as misspelt ones: what is wrong, and what to do. */
+/** Settings of the environment that no server and no command reads, such as misspelt ones, each with a message. */
 export async function unknownSettings(): Promise<{ name: string; problem: string; fix: string }[]> {
   const { findUnknownSettings } = await import("@khala/server");
   return findUnknownSettings(environment, OF_COMMANDS).map(({ name, nearest }) => ({

@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
 import { EXIT, explain } from "./failure.ts";
 
-test("a refused connection names DATABASE_URL; another error keeps its own message", () => {
+test("names DATABASE_URL for a refused connection, and keeps the message of other errors", () => {
   const of = (cause: Error) =>
     explain(new KhalaError("unavailable", "The driver is missing.", {}, { cause }));
   const refused = Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });

@@ -5,15 +5,15 @@ import type { AnyAppends } from "./sync/appends_port.ts";
 /** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
 export interface AppTypes {
   readonly documents?: object;
-  /** What may be published on the board. */
+  /** The artifacts that may be published on the board. */
   readonly drafts?: object;
-  /** What may be appended, by the path of the stream. */
+  /** The events that may be appended, by the path of the stream. */
   readonly appends?: object;
-  /** What may be sent with a message as `params`. */
+  /** The `params` that a message may have. */
   readonly params?: object;
 }
 
-/** What an app's streams accept, by their paths; anything, for an app without streams. */
+/** The events of an app's streams, by their paths; anything, for an app without streams. */
 export type AppendsOf<App extends AppTypes> =
   object extends NonNullable<App["appends"]> ? AnyAppends : NonNullable<App["appends"]>;
 

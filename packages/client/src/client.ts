@@ -43,7 +43,7 @@ export interface KhalaClient<
   conversation(convId: string): Conversation<Params>;
   readonly conversations: Pick<Conversations, "list" | "log" | "read">;
   readonly board: Board<Draft>;
-  /** What waits for a person, of conversations and of the board. */
+  /** Pending approvals, of conversations and of the board. */
   readonly approvals: Approvals;
   readonly ops: Ops;
   /** Disconnects, and closes the storage. */

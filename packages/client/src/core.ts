@@ -62,7 +62,7 @@ export function openCore<T extends Topics, A extends object = object>(
     { url, tokens, environment, storage, log },
     {
       onScope(scope) {
-        // What one person wrote is not sent as another.
+        // One user's messages are never sent as another's.
         if (scopeBefore !== undefined) drop(new KhalaError("subject_mismatch", ANOTHER_PERSON));
         scopeBefore = scope;
         sync.setScope(scope);

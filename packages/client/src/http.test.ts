@@ -28,7 +28,7 @@ const refused = (status: number, code: string) =>
   Response.json({ error: { code, message: "No.", retry_after_ms: 700 } }, { status });
 const bearer = ({ init }: Call) => new Headers(init.headers).get("authorization");
 
-test("a request carries the token, the query without what is undefined, and the body as JSON", async () => {
+test("sends the token, the defined query parameters, and a JSON body", async () => {
   const { calls, http } = served(() => Response.json({ a: 1 }, { status: 201 }));
   const answer = await http.request("POST", "/x", { query: { limit: 2, after: undefined }, body: { b: 2 } });
   expect(answer).toMatchObject({ status: 201, body: { a: 1 } });
@@ -39,12 +39,12 @@ test("a request carries the token, the query without what is undefined, and the 
   expect(bearer(calls[0]!)).toBe("Bearer token-1");
 });
 
-test("no body is undefined, and 304 is no error", async () => {
+test("returns undefined for an empty body, and accepts 304", async () => {
   const { http } = served(() => new Response(null, { status: 304 }));
   expect(await http.request("GET", "/x")).toMatchObject({ status: 304, body: undefined });
 });
 
-test("a refused token is replaced once, and then believed to be refused", async () => {
+test("replaces a refused token once, and then reports the refusal", async () => {
   const { calls, http } = served((_, n) => (n === 1 ? refused(401, "token_expired") : Response.json({})));
   await http.request("GET", "/x");
   expect(calls.map(bearer)).toEqual(["Bearer token-1", "Bearer token-2"]);
@@ -53,7 +53,7 @@ test("a refused token is replaced once, and then believed to be refused", async 
   expect(hopeless.calls).toHaveLength(2);
 });
 
-test("an error is the server's, with its details", async () => {
+test("throws the server's error with its details", async () => {
   const { http } = served(() => refused(503, "overloaded"));
   await expect(http.request("GET", "/x")).rejects.toMatchObject({
     name: "KhalaError",
@@ -62,7 +62,7 @@ test("an error is the server's, with its details", async () => {
   });
 });
 
-test("what is not Khala's, cannot be reached, or takes too long is told apart", async () => {
+test("reports a response of a proxy, an unreachable server and a timeout by distinct messages", async () => {
   const proxy = served(() => new Response("<html>", { status: 502 }));
   await expect(proxy.http.request("GET", "/x")).rejects.toMatchObject({
     code: "unavailable",
@@ -86,7 +86,7 @@ test("what is not Khala's, cannot be reached, or takes too long is told apart", 
   });
 });
 
-test("the server's time is learned from its answers", async () => {
+test("learns the server's time from its responses", async () => {
   const { place, tokens, http } = served(() =>
     Response.json({}, { headers: { date: new Date(10_000_000).toUTCString() } }),
   );
@@ -94,7 +94,7 @@ test("the server's time is learned from its answers", async () => {
   expect(tokens.serverNow() - place.now()).toBe(10_000_500 - place.now());
 });
 
-test("a diagnosis names what is wrong with the token, and nothing when it is good", async () => {
+test("the diagnosis names the problem of the token, and is undefined for a valid one", async () => {
   const { calls, http } = served((call) =>
     bearer(call) === "Bearer good" ? refused(404, "not_found") : refused(401, "invalid_token"),
   );
@@ -103,7 +103,7 @@ test("a diagnosis names what is wrong with the token, and nothing when it is goo
   expect(calls).toHaveLength(2);
 });
 
-test("a page of another origin is told of KHALA_ORIGINS when the server cannot be reached", async () => {
+test("names KHALA_ORIGINS to a page of another origin when the server cannot be reached", async () => {
   const fail = () => {
     throw new TypeError("Failed to fetch");
   };

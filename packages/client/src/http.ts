@@ -15,7 +15,7 @@ export interface RequestOptions {
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** How long to wait for the answer; 15 s unless given. */
+  /** The timeout of the answer; 15 s unless given. */
   readonly timeoutMs?: number;
   /** The answer is bytes: its body is a Blob. */
   readonly binary?: true;
@@ -85,7 +85,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     const { origin } = environment;
     if (origin === undefined || originOf(base, origin) === origin)
       return `The server at ${base} cannot be reached.`;
-    // A browser does not tell which of the two it is.
+    // A browser does not report which of the two it is.
     return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Name that origin in the server's KHALA_ORIGINS.`;
   }
 

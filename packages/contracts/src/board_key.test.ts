@@ -45,7 +45,7 @@ describe("the hashes of Kafka's own tests", () => {
     expect(murmur2(utf8(text))).toBe(hash);
   });
 
-  test("hold for bytes that are no text, wherever they are in their buffer", () => {
+  test("are correct for binary data anywhere in a buffer", () => {
     const bytes = Uint8Array.of(99, 12, 42, 56, 24, 109, 111, 99);
     expect(murmur2(bytes.subarray(1, 7))).toBe(274_204_207);
   });
@@ -62,7 +62,7 @@ test("a key without partition_key and correlation_id is the artifact's own, 32 h
   );
 });
 
-test("a partition is within the number of partitions, whatever the key", () => {
+test("a partition is within the number of partitions, for any key", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary" }), fc.integer({ min: 1, max: 10_000 }), (key, count) => {
       const partition = partitionOf(key, count);

@@ -129,7 +129,7 @@ describe("against the npm package canonicalize", () => {
     );
   });
 
-  test("the order in which keys were added does not matter", () => {
+  test("ignores the order in which keys were added", () => {
     const entries = fc.uniqueArray(fc.tuple(text, number), { selector: ([key]) => key, maxLength: 40 });
     const shuffled = entries.chain((list) =>
       fc.tuple(fc.constant(list), fc.shuffledSubarray(list, { minLength: list.length })),
@@ -142,7 +142,7 @@ describe("against the npm package canonicalize", () => {
   });
 });
 
-describe("what has no canonical JSON is refused with its path", () => {
+describe("refuses values without canonical JSON, with their path", () => {
   const cyclic: Record<string, unknown> = {};
   cyclic.self = [cyclic];
 
@@ -184,7 +184,7 @@ describe("what has no canonical JSON is refused with its path", () => {
     expect(error.details.field?.length).toBeLessThanOrEqual(201);
   });
 
-  test("a path that is cut stays Unicode text", () => {
+  test("cuts a path between Unicode characters", () => {
     fc.assert(
       fc.property(fc.integer({ min: 190, max: 200 }), (length) => {
         const field = refusal({ [`${"x".repeat(length)}${"😀".repeat(20)}`]: 1n }).details.field;
@@ -194,23 +194,23 @@ describe("what has no canonical JSON is refused with its path", () => {
   });
 });
 
-describe("what is not refused", () => {
-  test("members that are undefined are left out, also the first and the last", () => {
+describe("accepts", () => {
+  test("undefined members, which are left out, also the first and the last", () => {
     expect(canonicalJson({ a: undefined, b: 1, c: undefined, d: 2, e: undefined })).toBe('{"b":1,"d":2}');
     expect(canonicalJson({ a: undefined })).toBe("{}");
   });
 
-  test("objects without a prototype or of another realm are plain", () => {
+  test("objects without a prototype or from another realm", () => {
     expect(canonicalJson(Object.assign(Object.create(null), { b: 1, a: 2 }))).toBe('{"a":2,"b":1}');
     expect(canonicalJson(runInNewContext("({ b: [1], a: {} })"))).toBe('{"a":{},"b":[1]}');
   });
 
-  test("the same object twice is not a cycle", () => {
+  test("the same object twice, which is not a cycle", () => {
     const shared = { x: 1 };
     expect(canonicalJson([shared, shared])).toBe('[{"x":1},{"x":1}]');
   });
 
-  test("the value is left as it was", () => {
+  test("a value without changing it", () => {
     const value = Object.freeze({ b: Object.freeze([3, 1]), a: 1 });
     canonicalJson(value);
     expect(Object.keys(value)).toEqual(["b", "a"]);

@@ -10,7 +10,7 @@ test.each([
   [String.raw`{"q\"\\":["9007199254740993\\",[],9007199254740993]}`, String.raw`["q\"\\"][2]`],
   [`{"long":"${"x".repeat(1e6)}","b":[0,\n9007199254740993]}`, "b[1]"],
   [`${"[".repeat(1e5)}9007199254740993${"]".repeat(1e5)}`, `${"[0]".repeat(67).slice(0, 200)}…`],
-])("names the integer that is rounded in %.60s", (text, path) => {
+])("names the integer rounded in %.60s", (text, path) => {
   JSON.parse(text);
   expect(inexactInteger(text)).toBe(path);
 });
@@ -27,7 +27,7 @@ test.each([
   expect(inexactInteger(text)).toBeUndefined();
 });
 
-test("finds an integer anywhere in any JSON, and none where there is none", () => {
+test("finds an unsafe integer anywhere in any JSON, and none elsewhere", () => {
   const isSafe = (text: string) => !/(?<![\w.])-?\d{16,}(?![\d.e])/.test(text);
   const json = fc.json({ noUnicodeString: false }).filter(isSafe);
   fc.assert(
@@ -40,7 +40,7 @@ test("finds an integer anywhere in any JSON, and none where there is none", () =
   );
 });
 
-test("names the number of a value that may have been rounded", () => {
+test("names a number of a value that may have been rounded", () => {
   expect(inexactNumber({ a: [1, { b: 2 ** 53 }] })).toBe("a[1].b");
   expect(inexactNumber([-(2 ** 60)])).toBe("[0]");
   expect(

@@ -22,7 +22,7 @@ const status = fc.constantFrom<phoenix.ReplyStatus>("ok", "error");
 const data = fc.uint8Array({ maxLength: 2000 });
 
 describe("round trips", () => {
-  test("any text message comes back as it was sent", () => {
+  test("any text message decodes to the encoded one", () => {
     const message = fc.record({ joinRef: ref, ref, topic: field, event: field, payload: fc.jsonValue() });
     fc.assert(
       fc.property(message, (sent) => {
@@ -32,7 +32,7 @@ describe("round trips", () => {
     );
   });
 
-  test("spliced JSON text is what JSON.stringify would have written", () => {
+  test("spliced JSON equals the output of JSON.stringify", () => {
     fc.assert(
       fc.property(
         ref,
@@ -54,7 +54,7 @@ describe("round trips", () => {
     );
   });
 
-  test("any binary message of a client comes back as it was sent", () => {
+  test("any binary message of a client decodes to the encoded one", () => {
     const message = fc.record({ joinRef: ref, ref, topic: field, event: field, payload: data });
     fc.assert(
       fc.property(message, (sent) => {
@@ -63,7 +63,7 @@ describe("round trips", () => {
     );
   });
 
-  test("any binary message of the server comes back as it was sent", () => {
+  test("any binary message of the server decodes to the encoded one", () => {
     fc.assert(
       fc.property(ref, ref, field, field, status, data, (joinRef, ref, topic, event, status, data) => {
         const push = phoenix.pushBinary(joinRef, topic, event, data);
@@ -83,12 +83,12 @@ describe("round trips", () => {
     );
   });
 
-  test("a byte order mark at the start of a field is kept", () => {
+  test("keeps a byte order mark at the start of a field", () => {
     const sent = { joinRef: "1", ref: "2", topic: "\ufefft", event: "\ufeff", payload: new Uint8Array(0) };
     expect(phoenix.decodeBinary(phoenix.encodeClientBinary(sent))).toEqual(sent);
   });
 
-  test("a frame inside a larger buffer is read within its bounds, without a copy", () => {
+  test("reads a frame within a larger buffer in its bounds, without a copy", () => {
     const frame = phoenix.encodeClientBinary({
       joinRef: "1",
       ref: "2",
@@ -113,7 +113,7 @@ describe("malformed frames", () => {
     }
   };
 
-  test("random bytes are read or refused, never anything else", () => {
+  test("random bytes are decoded or refused, without another error", () => {
     const bytes = fc.tuple(fc.integer({ min: 0, max: 4 }), fc.uint8Array({ maxLength: 40 }));
     fc.assert(
       fc.property(bytes, ([kind, rest]) => {
@@ -124,7 +124,7 @@ describe("malformed frames", () => {
     );
   });
 
-  test("random text and JSON are read or refused, never anything else", () => {
+  test("random text and JSON are decoded or refused, without another error", () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -139,7 +139,7 @@ describe("malformed frames", () => {
     );
   });
 
-  test("a frame cut anywhere before its data is refused", () => {
+  test("refuses a frame cut anywhere before its data", () => {
     const payload = new Uint8Array(0);
     const push = phoenix.encodeClientBinary({ joinRef: "12", ref: "34", topic: "tö", event: "e", payload });
     for (let length = 0; length < push.length; length++) {
@@ -160,12 +160,12 @@ describe("malformed frames", () => {
     ["a number as join_ref", '[1,"2","t","e",{}]', "join_ref"],
     ["no topic", '["1","2",null,"e",{}]', "topic"],
     ["no event", '["1","2","t",{},{}]', "event"],
-  ])("%s: the message names what is wrong", (_, text, word) => {
+  ])("%s: the message names the problem", (_, text, word) => {
     expect(refusal(() => phoenix.decodeText(text)).message).toContain(word);
   });
 });
 
-describe("what cannot be written", () => {
+describe("refuses to encode", () => {
   const none = new Uint8Array(0);
   const long = "x".repeat(256);
   const wide = "é".repeat(128);
@@ -196,7 +196,7 @@ describe("what cannot be written", () => {
     }
   });
 
-  test("a text frame has no limit of 255 bytes", () => {
+  test("accepts over 255 bytes in a text frame", () => {
     const text = phoenix.pushText(long, long, wide, "{}");
     expect(phoenix.decodeText(text)).toMatchObject({ joinRef: long, topic: long, event: wide });
   });

@@ -2,7 +2,7 @@ import { expectTypeOf, test } from "vitest";
 import type { CursorJson, FrameJson, SubscribedJson } from "./sync_v1.ts";
 import type { Wire } from "./wire.ts";
 
-test("messages have the field names of their protos, at every depth; keys of maps stay", () => {
+test("messages have the field names of their protos at every depth; keys of maps stay", () => {
   expectTypeOf<Wire<SubscribedJson>>().toEqualTypeOf<{
     subscription_id?: string;
     current_watermarks?: { [topic: string]: CursorJson };

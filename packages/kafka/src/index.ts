@@ -5,7 +5,7 @@ import { boardSettings, type OperatorSettings } from "./settings.ts";
 
 export type { OperatorSettings as KafkaBoardSettings } from "./settings.ts";
 
-/** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
+/** Opens a board on Kafka: creates or verifies its topics, and reads its index to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & OperatorSettings): Promise<Board> {
   const { agents, route, routes, replayed, running, observer, ...settings } = given;
   return openBoard(context, {
@@ -24,12 +24,12 @@ export function askKafka(access: Omit<KafkaSettings, "log">): Promise<readonly s
   return listTopics(access);
 }
 
-/** The client calls much an error that it copes with itself. */
+/** The client logs as errors much that it recovers from. */
 const LEVELS = { error: "warn", warn: "info", info: "debug", debug: "trace" } as const;
 const EVERY_MS = 10_000;
 const MAX_KNOWN = 200;
 
-/** Takes what the client says. While a broker is away it says the same many times a second: each is heard now and then. */
+/** Logs the client's messages. While a broker is away it repeats the same many times a second: each is logged at intervals. */
 export function clientLog({ log, clock }: Pick<Context, "log" | "clock">): NonNullable<KafkaSettings["log"]> {
   const heard = new Map<string, number>();
   return (level, message) => {

@@ -23,7 +23,7 @@ import { createOrVerifyTopics } from "./topics/topic_setup.ts";
 import { largestTask, topicNames, topicSpecs } from "./topics/topics.ts";
 import { openViews } from "./views/views.ts";
 
-/** What may be of one partition of an agent's tasks in this process. */
+/** The limits of one partition of an agent's tasks in this process. */
 const LIMITS = { records: 1_000, bytes: 16 * 1_048_576, span: 10_000 };
 /** How long closing waits for brokers that may be gone. */
 const CLOSE_MS = 5_000;
@@ -31,7 +31,7 @@ const CLOSE_MS = 5_000;
 const MANY = 1_000;
 const MANY_MS = 1_000;
 
-/** Opens a board on Kafka: its topics are there and as they must be, and its index is read to the end. */
+/** Opens a board on Kafka: creates or verifies its topics, and reads its index to the end. */
 export async function openBoard(
   context: Context,
   options: BoardOptions & KafkaBoardSettings,
@@ -45,7 +45,7 @@ export async function openBoard(
   const closing = async () => {
     exitWithoutWaiting();
     await stopWithin(context, CLOSE_MS, "the board", async () => {
-      // What writes stops before what it writes with.
+      // Writers stop before the producers they use.
       for (const service of opened.splice(0).reverse()) await service.stop();
     });
     abandonBlockingCalls();
@@ -227,7 +227,7 @@ export async function openBoard(
   }
 }
 
-/** Stops a service, and does not wait longer than `ms`: a late stop goes on in the background. */
+/** Stops a service within `ms`: a slower stop continues in the background. */
 async function stopWithin(
   { clock, log }: Pick<Context, "clock" | "log">,
   ms: number,

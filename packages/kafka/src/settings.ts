@@ -4,7 +4,7 @@ import type { KafkaSettings, Properties } from "./client/client.ts";
 export interface Retention {
   /** 7 days unless set. The index by id keeps every artifact. */
   readonly artifacts?: number;
-  /** 30 days unless set: longer than the longest pause of an agent, as a task that goes was never done. */
+  /** 30 days unless set: longer than the longest pause of an agent, as an expired task is lost. */
   readonly tasks?: number;
   /** 30 days unless set, or as long as artifacts are kept: a record may come again, and a task without its mark would run twice. */
   readonly processed?: number;
@@ -12,7 +12,7 @@ export interface Retention {
   readonly deadLetters?: number;
 }
 
-/** Names that are not made of the prefix. */
+/** Topic names that override the prefix. */
 export interface TopicOverrides {
   readonly artifacts?: string;
   readonly byId?: string;
@@ -22,10 +22,10 @@ export interface TopicOverrides {
   readonly deadLettersPrefix?: string;
 }
 
-/** What a board on Kafka is told besides its agents. Everything but `kafka` has a default. */
+/** The settings of a board on Kafka, besides its agents. Everything but `kafka` has a default. */
 export interface KafkaBoardSettings {
   readonly kafka: KafkaSettings;
-  /** Before the name of every topic and group; "flock." unless set. */
+  /** The prefix of every topic and group name; "flock." unless set. */
   readonly prefix?: string;
   readonly topics?: TopicOverrides;
   /** Of every topic but the dead letters, which have one; 8 unless set. It cannot be changed later. */
@@ -35,30 +35,30 @@ export interface KafkaBoardSettings {
   readonly retention?: Retention;
   /** The largest artifact as a record; 2 MiB unless set. Tasks may be four times as large, as they may hold several. */
   readonly maxRecordBytes?: number;
-  /** Without them publication is at least once, and what comes twice is passed over downstream. */
+  /** Without them publication is at least once, and consumers skip duplicates. */
   readonly transactions?: boolean;
   /**
-   * Stable for this process and unlike that of any other that lives; the client's id unless set. A function is asked for
-   * it with every producer that is made, also in place of one that was fenced off.
+   * Stable for this process and unlike that of any other live one; the client's id unless set. A function is called
+   * for every new producer, also for the replacement of a fenced one.
    */
   readonly transactionalId?: string | (() => Promise<string>);
   /** Producers of this process, one transaction at a time each; 4 unless set. */
   readonly producers?: number;
   /** The one delay of each retry topic, in milliseconds. */
   readonly retryDelaysMs?: readonly number[];
-  /** Readers see nothing of transactions that are open or were aborted; true unless set. */
+  /** Hides records of open and aborted transactions from readers; true unless set. */
   readonly readCommitted?: boolean;
-  /** After how long the partitions of a process that says nothing go to others; 10,000 unless set. */
+  /** The time after which the partitions of a silent process go to others; 10,000 unless set. */
   readonly sessionTimeoutMs?: number;
   /** Interval of heartbeats, by which a process learns that others joined or left its groups; 3,000 unless set. */
   readonly heartbeatMs?: number;
-  /** How long stopping waits for work under way before it is aborted; 10,000 unless set. */
+  /** How long stopping waits for running work before it aborts it; 10,000 unless set. */
   readonly drainMs?: number;
-  /** How long work may still take whose partition goes to another process before it is aborted; 5,000 unless set. */
+  /** How long the running work of a revoked partition may still take before it is aborted; 5,000 unless set. */
   readonly leaveMs?: number;
-  /** Artifacts that `recent` and the counts of correlations look back; 10,000 unless set. */
+  /** The number of artifacts that `recent` and the counts of correlations cover; 10,000 unless set. */
   readonly indexWindow?: number;
-  /** Memory for the bodies of artifacts; 64 MiB unless set. What is not in it is read from the log. */
+  /** Memory for the bodies of artifacts; 64 MiB unless set. Others are read from the log. */
   readonly indexBytes?: number;
   /** Settings of librdkafka for all producers, such as `linger.ms` and `batch.size`. */
   readonly producerProperties?: Properties;
@@ -114,7 +114,7 @@ type Shared = Required<
 > &
   Pick<KafkaBoardSettings, "topics" | "retryDelaysMs" | "drainMs" | "sessionTimeoutMs">;
 
-/** What an operator sets of the board on Kafka. Times are milliseconds. */
+/** An operator's settings of the board on Kafka. Times are milliseconds. */
 export interface OperatorSettings extends Omit<KafkaSettings, "log">, Shared {
   /** Copies of topics that are created; -1: the brokers' default. */
   readonly replication: number;
@@ -123,13 +123,13 @@ export interface OperatorSettings extends Omit<KafkaSettings, "log">, Shared {
   /** Only "all" with transactions. */
   readonly acks: "all" | "1";
   readonly idempotence: boolean;
-  /** Artifacts that the bounded lists look back. */
+  /** The number of artifacts that the bounded lists cover. */
   readonly window: number;
   /** How long artifacts are kept. */
   readonly retentionMs: number;
 }
 
-/** What the board is told of an operator's settings. */
+/** The board's settings, made of an operator's. */
 export function boardSettings(given: OperatorSettings, log: KafkaSettings["log"]): KafkaBoardSettings {
   const { bootstrap, clientId, sasl, ssl, replication, window, retentionMs, ...others } = given;
   const { lingerMs, batchBytes, acks, idempotence, ...shared } = others;

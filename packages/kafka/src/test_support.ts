@@ -12,7 +12,7 @@ import { createOrVerifyTopics } from "./topics/topic_setup.ts";
 import { type TopicNames, topicNames, topicSpecs } from "./topics/topics.ts";
 import { openViews, type Views } from "./views/views.ts";
 
-/** Topics of a test's own on the shared broker, and what works on them. */
+/** A test's own topics on the shared broker, and the parts that use them. */
 export interface Stage extends AsyncDisposable {
   readonly context: Context;
   readonly client: KafkaClient;
@@ -21,7 +21,7 @@ export interface Stage extends AsyncDisposable {
   readonly names: TopicNames;
   readonly producers: Producers;
   readonly published: Artifact[];
-  /** Creates or verifies the topics; other settings than the stage's may be tried. */
+  /** Creates or verifies the topics, with the stage's settings or others. */
   setUp(other?: Partial<KafkaBoardSettings>): Promise<void>;
   /** Another process's views. */
   views(): Promise<Views>;
@@ -33,7 +33,7 @@ export interface Stage extends AsyncDisposable {
 /** The agents of a stage. */
 export const AGENTS = ["reviewer", "writer"];
 
-/** Sets the stage. */
+/** Opens a stage. */
 export async function openStage(options: Partial<KafkaBoardSettings> = {}): Promise<Stage> {
   const context = await testContext();
   const name = `t${randomUUID().slice(0, 8)}`;
@@ -98,7 +98,7 @@ export async function openStage(options: Partial<KafkaBoardSettings> = {}): Prom
   };
 }
 
-/** An artifact with what is given, and the rest. */
+/** An artifact with the given fields, and defaults for the rest. */
 export function artifact(over: Partial<Artifact> = {}): Artifact {
   return {
     id: randomUUID(),

@@ -5,7 +5,7 @@ import { scripted } from "./engines.ts";
 
 const nothing = agent("nothing", { consumes: "Note", run: () => undefined });
 
-test("an app may have an engine alone, agents alone, or nothing", () => {
+test("an app may have only an engine, only agents, or nothing", () => {
   expect(defineApp({}).models.all).toEqual([]);
   const engine = scripted();
   expect(defineApp({ engine })).toMatchObject({ engine, agents: [] });
@@ -15,6 +15,6 @@ test("an app may have an engine alone, agents alone, or nothing", () => {
   ]);
 });
 
-test("runs and workers can be appended to in every app", () => {
+test("every app accepts events of runs and workers", () => {
   expect(defineApp({}).streams.map(({ kind }) => kind)).toEqual(["run", "worker"]);
 });

@@ -11,7 +11,7 @@ import type { DocumentsOf, Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
-/** What a user builds on Khala, in one value. */
+/** A user's app on Khala, in one value. */
 export interface AppDefinition<
   M extends readonly Model[] = readonly Model[],
   S extends Schemas = Schemas,
@@ -19,13 +19,13 @@ export interface AppDefinition<
 > {
   /** Projections: how authority events become documents. */
   readonly models?: M;
-  /** What answers in conversations. Without one every run ends with an error that says so. */
+  /** The engine that answers in conversations. Without one every run ends with an error that says so. */
   readonly engine?: EngineFactory<Params>;
-  /** Who works on what is published on the blackboard. */
+  /** The agents that work on published artifacts. */
   readonly agents?: readonly Agent[];
-  /** What payloads must be, by the type of their artifact: zod, valibot, arktype, or anything that is a Standard Schema. */
+  /** The schemas of payloads, by the type of their artifact: zod, valibot, arktype, or any Standard Schema. */
   readonly schemas?: S;
-  /** What is published by the clock. */
+  /** Artifacts published on a schedule. */
   readonly schedules?: readonly Schedule[];
 }
 
@@ -105,7 +105,7 @@ function allSchemas({ schemas = {}, agents = [] }: AppDefinition): Schemas {
   return Object.fromEntries(all);
 }
 
-/** An app with agents shows how they and their work stand. */
+/** An app with agents has documents of their state and work. */
 function withBoard({ models = [], agents = [] }: AppDefinition): readonly Model[] {
   const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
   return [...models, ...shown.filter((model) => !models.includes(model))];

@@ -96,7 +96,7 @@ test("payloads of artifacts have the types of the agent's schemas", () => {
   });
 });
 
-test("what may be appended has the types of the streams' schemas, by path", () => {
+test("the events of an append have the types of the streams' schemas, by path", () => {
   const model = defineModel({
     topic: "app.tasks",
     prefix: "task",

@@ -1,4 +1,4 @@
-// What a driver of the board that is a package of its own builds on.
+// The interface for a driver of the board in a package of its own.
 
 export type {
   AgentCounts,

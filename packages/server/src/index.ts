@@ -1,4 +1,4 @@
-// Of a stream's `authorize`; apps that emit declarations need its name.
+// The type of a stream's `authorize`; apps that emit declarations need its name.
 export type { Caller as StreamCaller } from "./access/viewer.ts";
 export { type App, type AppDefinition, defineApp } from "./app.ts";
 export type { Agent, AgentOptions, AgentOutput, AgentTask, Schedule } from "./blackboard/model/agent.ts";

@@ -1,4 +1,4 @@
-// What the test kit of users, @khala/testing, builds on. Not a stable interface: use the kit.
+// The interface for @khala/testing, the test kit of users. Not stable: use the kit.
 
 export type { DeadLetter, Settlement, Task } from "./blackboard/model/task.ts";
 export { type MadeArtifact, makeArtifacts } from "./blackboard/publish/drafts.ts";

@@ -2,7 +2,7 @@ import { sleep } from "@khala/server/blackboard";
 import { expect, test } from "vitest";
 import { ManualClock } from "./manual_clock.ts";
 
-test("timers fire in the order of their time, each at its own moment", async () => {
+test("fires timers in the order of their time, each at its own moment", async () => {
   const clock = new ManualClock(0);
   const fired: string[] = [];
   for (const ms of [30, 10, 20, 99]) clock.after(ms, () => fired.push(`${ms} at ${clock.now()}`));
@@ -12,7 +12,7 @@ test("timers fire in the order of their time, each at its own moment", async () 
   expect(clock.pending).toBe(1);
 });
 
-test("work that sleeps again and again is carried along by one advance", async () => {
+test("one advance runs work that sleeps repeatedly", async () => {
   const clock = new ManualClock(0);
   const woke: number[] = [];
   const worker = (async () => {
@@ -26,7 +26,7 @@ test("work that sleeps again and again is carried along by one advance", async (
   expect(woke).toEqual([10, 20, 30]);
 });
 
-test("a cancelled timer never fires", async () => {
+test("never fires a cancelled timer", async () => {
   const clock = new ManualClock();
   const cancel = clock.after(10, () => expect.fail("it fired"));
   cancel();

@@ -35,7 +35,7 @@ test("run returns what the agent publishes", async () => {
   ]);
 });
 
-test("run throws what the agent throws, and refuses what the board would refuse", async () => {
+test("run throws the agent's errors, and refuses outputs that the board would refuse", async () => {
   const tested = testAgent(summariser);
   await expect(tested.run(note("broken"))).rejects.toThrow("cannot read it");
   await expect(tested.run(note("wrong"))).rejects.toThrow("outputs[0].payload.words");
@@ -53,7 +53,7 @@ test("settle tells a retry from a dead letter", async () => {
   expect(await tested.settle(note("words"))).toMatchObject({ outcome: "done", published: [{}] });
 });
 
-test("the agent's timeout is one of the given clock", async () => {
+test("the agent's timeout runs on the given clock", async () => {
   const clock = new ManualClock();
   const run = testAgent(summariser, { clock }).run(note("slow"));
   const refused = expect(run).rejects.toThrow("longer than 2000 ms");

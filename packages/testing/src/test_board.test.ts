@@ -40,7 +40,7 @@ const app = defineApp({
   ],
 });
 
-test("agents work on what others publish until nothing is left", async () => {
+test("runs agents on each other's outputs until nothing is left", async () => {
   const board = testBoard(app);
   await board.publish({ type: "Topic", payload: { topic: "otters" } });
   expect(board.artifacts().map(({ type }) => type)).toEqual(["Topic", "Draft", "Review", "Article"]);
@@ -57,7 +57,7 @@ test("a retry waits for the clock", async () => {
   expect(board.artifacts("Article")).toHaveLength(1);
 });
 
-test("a task that fails for good is a dead letter, and its join runs out", async () => {
+test("a task that fails for good becomes a dead letter, and its join times out", async () => {
   const board = testBoard(app);
   await board.publish({ type: "Topic", payload: { topic: "nothing" } });
   await board.advance(60_000);
@@ -65,7 +65,7 @@ test("a task that fails for good is a dead letter, and its join runs out", async
   expect(board.deadLetters("publisher")).toMatchObject([{ failure: { class: "IncompleteJoin" } }]);
 });
 
-test("a batch is full, or its time is over", async () => {
+test("a batch runs when it is full, or its time is up", async () => {
   const sizes: number[] = [];
   const collector = agent("collector", {
     consumes: "Click",
@@ -79,7 +79,7 @@ test("a batch is full, or its time is over", async () => {
   expect(sizes).toEqual([3, 1]);
 });
 
-test("a task waits for approval, and a delayed artifact for its time", async () => {
+test("a task waits for approval, and a scheduled artifact for its time", async () => {
   const paid: unknown[] = [];
   const payer = agent("payer", {
     consumes: "Bill",
@@ -97,7 +97,7 @@ test("a task waits for approval, and a delayed artifact for its time", async () 
   expect(board.deadLetters("payer")).toMatchObject([{ failure: { message: "Rejected by ben." } }]);
 });
 
-test("payloads are checked by the app's schemas", async () => {
+test("checks payloads by the app's schemas", async () => {
   const board = testBoard(app);
   // @ts-expect-error: a topic is a text.
   await expect(board.publish({ type: "Topic", payload: { topic: 1 } })).rejects.toThrow("payload.topic");

@@ -16,7 +16,7 @@ const parrot = defineEngine({
   },
 });
 
-test("say returns the answer, and the conversation goes on", async () => {
+test("say returns the answer, and the conversation continues", async () => {
   const engine = testEngine(parrot);
   expect(await engine.say("hi")).toMatchObject({
     text: "hi (0 before)",
@@ -30,7 +30,7 @@ test("say returns the answer, and the conversation goes on", async () => {
   expect(engine.history.map(({ role }) => role)).toEqual(["user", "assistant", "user", "assistant"]);
 });
 
-test("what the engine throws is thrown, and wrong params are named", async () => {
+test("throws the engine's errors, and names wrong params", async () => {
   await expect(testEngine(parrot).say("fail")).rejects.toThrow("No more seeds.");
   const params: object = { tone: "shrill" };
   await expect(testEngine<object>(parrot).say("hi", { params })).rejects.toThrow("params.tone");

@@ -47,7 +47,7 @@ describe("testModel", () => {
     await tested.given({ type: "task.deleted" }).expect(null);
   });
 
-  test("a wrong document is an assertion error with both values", async () => {
+  test("a wrong document throws an assertion error with both values", async () => {
     const wrong = testModel(model).given([added]).expect({ title: "Read", stars: 0, done: false });
     await expect(wrong).rejects.toMatchObject({
       name: "AssertionError",
@@ -56,7 +56,7 @@ describe("testModel", () => {
     });
   });
 
-  test("data that the schema refuses, and what the model throws, fail the test", async () => {
+  test("data refused by the schema, and an error of the model, fail the test", async () => {
     const empty = testModel(model).given([{ type: "task.added", data: { title: "" } }]);
     await expect(empty.expect(null)).rejects.toThrow("events[0].data.title");
     await expect(
@@ -81,7 +81,7 @@ describe("testModel", () => {
     ]);
   });
 
-  test("events of protobuf streams are checked too", async () => {
+  test("checks events of protobuf streams too", async () => {
     const run = testModel(runSummaries).given([{ type: "run.started", data: { title: "Hi" } }]);
     expect(await run.documents()).toMatchObject([{ key: "run:1", data: { title: "Hi", status: "running" } }]);
   });

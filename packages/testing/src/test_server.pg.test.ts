@@ -10,7 +10,7 @@ import { startTestServer } from "./test_server.ts";
 
 const app = defineApp({ models: [runSummaries], engine: scripted() });
 
-test("servers have databases of their own, and accept the tokens that they give", async () => {
+test("each server has its own database, and accepts the tokens it issues", async () => {
   await using one = await startTestServer(app);
   await using other = await startTestServer(app);
   const append = (url: string, token: string) =>
@@ -36,7 +36,7 @@ test("a wrong setting is refused, and the next server starts", async () => {
   expect((await fetch(`${server.url}/readyz`)).status).toBe(200);
 });
 
-test("a program ends although PostgreSQL runs, and leaves neither it nor its folder", async () => {
+test("a program ends while PostgreSQL runs, and leaves neither it nor its folder", async () => {
   const folder = await mkdtemp(join(tmpdir(), "khala-kit-"));
   const program = `
     const { startTestServer } = await import("@khala/testing");

@@ -10,7 +10,7 @@ test("the chunks of a text join to the text", () => {
   expect(chunksOf("")).toEqual([""]);
 });
 
-test("all chunks but the last stay the same while the text grows", () => {
+test("keeps all chunks but the last while the text grows", () => {
   const before = chunksOf(words.slice(0, 3_000).join(" "));
   const after = chunksOf(words.slice(0, 3_001).join(" "));
   expect(after.slice(0, before.length - 1)).toEqual(before.slice(0, -1));

@@ -9,7 +9,7 @@ const ITEM = {
   note: undefined as unknown,
 };
 
-test("absent fields get the template's value", () => {
+test("fills in absent fields from the template", () => {
   expect(complete(ITEM, { id: "a" } as Partial<typeof ITEM> as typeof ITEM)).toEqual({
     id: "a",
     count: 0,
@@ -19,12 +19,12 @@ test("absent fields get the template's value", () => {
   });
 });
 
-test("64-bit numbers become numbers, and free-form fields stay as they are", () => {
+test("converts 64-bit integers to numbers, and keeps free-form fields", () => {
   const wire = { id: "a", count: "12", tags: ["x"], meta: { deep: { n: "1" } }, note: null };
   expect(complete(ITEM, wire)).toEqual({ ...wire, count: 12 });
 });
 
-test("nested messages and lists are completed too", () => {
+test("completes nested messages and lists too", () => {
   const template = { inner: { n: 1 }, items: [{ id: "" }] };
   expect(completeAll(template, [{ inner: {}, items: [{}] }])).toEqual([
     { inner: { n: 1 }, items: [{ id: "" }] },

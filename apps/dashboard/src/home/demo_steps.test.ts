@@ -13,11 +13,11 @@ const artifact = (type: string) => ({ id: type.toLowerCase(), type, version: 1 }
 const states = (known: Partial<DemoState>) => demoSteps({ ...START, ...known }).map((step) => step.state);
 
 describe("the steps of the demo", () => {
-  test("begin with the message alone", () => {
+  test("start with the message only", () => {
     expect(states({})).toEqual(["working", "idle", "idle", "idle", "idle"]);
   });
 
-  test("show the run and the board at work at the same time", () => {
+  test("show the run and the board working at the same time", () => {
     const run = { status: "running", ms: 3000 } as const;
     expect(states({ isSent: true, run, artifacts: [artifact("Topic")] })).toEqual([
       "ok",
@@ -43,7 +43,7 @@ describe("the steps of the demo", () => {
     expect(steps[4]?.artifactId).toBe("article");
   });
 
-  test("show a failure when the correlation ended without its article", () => {
+  test("show a failure when the correlation ends without an article", () => {
     const artifacts = [artifact("Topic"), artifact("Draft")];
     expect(states({ isSent: true, artifacts, isSettled: true })).toEqual([
       "ok",
@@ -54,7 +54,7 @@ describe("the steps of the demo", () => {
     ]);
   });
 
-  test("link to a dead letter; the steps after it are pending", () => {
+  test("link to a dead letter, and show later steps as pending", () => {
     const letter = { id: "l1", agent: "reviewer", message: "The model did not answer." };
     const steps = demoSteps({
       ...START,

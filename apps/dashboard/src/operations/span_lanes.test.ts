@@ -15,7 +15,7 @@ const lanes = (spans: readonly WireSpan[]) => spanLanes(readSpans({ spans: [...s
 const shape = (spans: readonly WireSpan[]) => lanes(spans).map(({ id, depth }) => [id, depth]);
 
 describe("the lanes of a trace", () => {
-  test("children are below their parents, by their start", () => {
+  test("shows children below their parents, by start time", () => {
     expect(shape([span("c", 30, "a"), span("a", 0), span("b", 10, "a"), span("d", 15, "b")])).toEqual([
       ["a", 0],
       ["b", 1],
@@ -24,11 +24,11 @@ describe("the lanes of a trace", () => {
     ]);
   });
 
-  test("a span whose parent is missing is shown as a root", () => {
+  test("shows a span with a missing parent as a root", () => {
     expect(shape([span("b", 0, "gone")])).toEqual([["b", 0]]);
   });
 
-  test("labels tell attempts of an agent apart, and failures have their state", () => {
+  test("labels an agent's attempts, and shows failures", () => {
     const attributes = { "khala.agent": "reviewer", "khala.attempt": 2 };
     const [lane] = lanes([{ ...span("x", 0), name: "process tasks", attributes, status: "error" }]);
     expect(lane).toMatchObject({ label: "process reviewer, attempt 2", bars: [{ state: "failed" }] });

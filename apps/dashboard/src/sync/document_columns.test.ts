@@ -10,12 +10,12 @@ const row = (id: string, preview: Record<string, unknown>) => ({
   preview,
 });
 
-test("what a document is comes first, then its state, then the rest in their order", () => {
+test("puts the identity of a document first, then its state, then the rest in order", () => {
   const rows = [row("1", { owner: "ada", status: "open", points: 3, title: "Ship" })];
   expect(fieldsOf(rows)).toEqual(["title", "status", "owner", "points"]);
 });
 
-test("the key is not shown twice, nor a field that few documents have", () => {
+test("does not repeat the key, or show a field that few documents have", () => {
   const rows = [
     row("1", { id: "1", a: 1 }),
     row("2", { id: "2", a: 1, rare: 1 }),
@@ -24,7 +24,7 @@ test("the key is not shown twice, nor a field that few documents have", () => {
   expect(fieldsOf(rows)).toEqual(["a"]);
 });
 
-test("a row has at most five fields", () => {
+test("shows at most five fields in a row", () => {
   const many = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`f${i}`, i]));
   expect(fieldsOf([row("1", many)])).toEqual(["f0", "f1", "f2", "f3", "f4"]);
 });

@@ -19,12 +19,12 @@ test("a client is behind by the distance from its cursor to the head of the topi
   ]);
 });
 
-test("64-bit positions are compared exactly, and a client is never ahead", () => {
+test("compares 64-bit positions exactly, and never shows a client as ahead", () => {
   expect(distance("9007199254740993", "9007199254740995")).toBe(2);
   expect(distance("58", "57")).toBe(0);
 });
 
-test("a projection on another server is not shown as behind", () => {
+test("does not show a projection on another server as behind", () => {
   expect(readTopic({ projection: { state: "elsewhere", head: "9" } }).behind).toBeUndefined();
   expect(readTopic({ projection: { state: "ok", position: "7", head: "9" } }).behind).toBe(2);
 });

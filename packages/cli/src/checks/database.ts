@@ -65,7 +65,7 @@ async function readServer(client: pg.Client): Promise<Server> {
   return rows[0]!;
 }
 
-/** PgBouncer lets its administrators ask for its version, and nobody else into that database. */
+/** PgBouncer lets only its administrators into the database that reports its version. */
 async function nameOfPooler(url: string): Promise<string> {
   try {
     const console = new URL(url);
@@ -86,7 +86,7 @@ function checkServer({ version, release }: Server, pooling?: Pooling, pooler?: s
 }
 
 function checkTls(client: pg.Client, url: string): Finding {
-  // What pg connects with, once it is connected.
+  // The connection settings of pg, once it is connected.
   const socket = client.connection.stream as TLSSocket;
   if (socket.encrypted) {
     const on = `on, ${socket.getProtocol()}`;

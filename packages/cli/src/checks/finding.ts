@@ -4,7 +4,7 @@ export interface Finding {
   /** Only a problem keeps a server from working. */
   readonly state: "ok" | "warning" | "problem";
   readonly detail: string;
-  /** What to do. */
+  /** The fix. */
   readonly fix?: string;
 }
 

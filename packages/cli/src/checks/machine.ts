@@ -14,7 +14,7 @@ export function checkNode(): Finding {
   return problem("node", `${process.version} is too old`, "Install Node 22.18 or later.");
 }
 
-/** Whether the PostgreSQL of the npm packages is there and runs on this machine. */
+/** Whether the PostgreSQL of the npm packages is installed and runs on this machine. */
 export function checkEmbedded(): Finding {
   const platform = `${process.platform}-${process.arch}`;
   try {

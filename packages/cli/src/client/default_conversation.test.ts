@@ -18,7 +18,7 @@ const newId = () => `id-${++ids}`;
 const conversation = (token: string, url = "http://127.0.0.1:4000", at = folder) =>
   defaultConversation({ folder: at, url, token, newId });
 
-test("each person has a conversation of their own, on each server, and it stays the same", () => {
+test("keeps one conversation for each person on each server", () => {
   const ada = conversation(tokenOf("ada"));
   expect(ada).toMatchObject({ convId: expect.stringMatching(CONV_ID), isNew: true });
   expect(conversation(tokenOf("ada"))).toEqual({ convId: ada.convId, isNew: false });
@@ -32,7 +32,7 @@ test("each person has a conversation of their own, on each server, and it stays 
   expect(statSync(join(folder, "chat.json")).mode & 0o077).toBe(0);
 });
 
-test("a damaged file, or a folder that cannot be written, costs the memory and nothing else", () => {
+test("works without remembering when the file is damaged or the folder read-only", () => {
   writeFileSync(join(folder, "chat.json"), "{");
   const { convId } = conversation(tokenOf("ada"));
   expect(conversation(tokenOf("ada")).convId).toBe(convId);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { CONV_ID } from "@khala/contracts";
 
 export interface DefaultConversationOptions {
-  /** Where it is remembered. */
+  /** The file that remembers it. */
   readonly folder: string;
   readonly url: string;
   /** Whose conversation it is. */
@@ -49,7 +49,7 @@ function read(file: string): Readonly<Record<string, unknown>> {
   }
 }
 
-/** Where nothing can be written, the conversation is new each time; its id is printed. */
+/** If nothing can be written, the conversation is new each time; its id is printed. */
 function write(folder: string, file: string, content: object): void {
   try {
     mkdirSync(folder, { recursive: true });

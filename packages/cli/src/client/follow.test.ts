@@ -21,7 +21,7 @@ test("emits each version once, and no version after a newer one", () => {
   expect(lines).toEqual(["upsert a:1 1", "upsert a:1 12", "upsert a:1 13"]);
 });
 
-test("a list emits newer versions, and deletes documents that it no longer has", () => {
+test("a list emits newer versions, and deletes documents missing from it", () => {
   const { versions, lines } = collecting();
   for (const key of ["a:1", "a:2", "a:3"]) versions.accept(update(key, 2));
   versions.accept(update("a:3", 3, "delete"));

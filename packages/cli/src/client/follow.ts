@@ -131,7 +131,7 @@ export class NewestVersions {
     this.#onUpdate(update);
   }
 
-  /** Takes a complete list: emits newer versions, and deletes of documents that are gone. */
+  /** Takes a complete list: emits newer versions, and deletes of missing documents. */
   replace(topic: string, documents: readonly StoredDocument[]): void {
     const listed = new Set(documents.map(({ key }) => key));
     for (const [doc_key, { version, deleted }] of [...this.#versions]) {

@@ -17,7 +17,7 @@ export interface TokenRequest {
   readonly sub: string;
   readonly org: string;
   readonly scopes: readonly string[];
-  /** Seconds; the server's own default when it is left out. */
+  /** Seconds; the server's default when absent. */
   readonly ttl?: number;
 }
 

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { positiveInteger, withClientOptions } from "./commands.ts";
 
-/** What waits for a person, in conversations and on the board. */
+/** `khala approvals`: pending approvals, in conversations and on the board. */
 function declareApprovals(khala: Command): void {
   const approvals = withClientOptions(khala.command("approvals"))
     .description("list what waits for a person: tool calls of conversations, and tasks of the board")

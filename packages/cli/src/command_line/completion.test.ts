@@ -33,7 +33,7 @@ function run(shell: string, ...args: string[]): string[] {
   return execFileSync(shell, args, options).split(/\r?\n/);
 }
 
-/** What a shell offers for the words, the last of them unfinished. */
+/** The completions of a shell for the words, the last of them unfinished. */
 type Offered = (...words: string[]) => string[];
 
 const bash: Offered = (...words) => {
@@ -50,7 +50,7 @@ const fish: Offered = (...words) => {
   return offers.filter(Boolean).map((offer) => offer.split("\t")[0]!);
 };
 
-/** zsh completes on a terminal only: an interactive one is started on one of its own, and says what it would add to the line. */
+/** zsh completes on a terminal only: an interactive one is started on a terminal of its own, and prints its completions. */
 const zsh =
   (load: (script: string) => string): Offered =>
   (...words) => {
@@ -89,19 +89,19 @@ for (const [name, shell, offered] of WAYS) {
   const missing = spawnSync(shell, ["--version"]).error !== undefined;
   if (missing) console.warn(`SKIPPED: completion in ${shell}, because it is not installed.`);
   describe.skipIf(missing)(`in ${name}`, () => {
-    test("commands are completed, but for hidden ones", () => {
+    test("completes commands, except hidden ones", () => {
       expect(offered("d")).toEqual(["dev", "dlq"]);
       expect(offered("s")).toEqual([]);
     });
-    test("commands of a command are completed", () => {
+    test("completes subcommands", () => {
       expect(offered("dlq", "re")).toEqual(["replay", "replay-all"]);
     });
-    test("options are those of the command, also after arguments of it", () => {
+    test("completes the options of the command, also after its arguments", () => {
       expect(offered("dlq", "replay", "reviewer", "--j")).toEqual(["--json"]);
       expect(offered("dev", "--p")).toEqual(["--port"]);
       expect(offered("--v")).toEqual(["--verbose"]);
     });
-    test("an argument that is named like a command is none", () => {
+    test("does not take an argument for a command of the same name", () => {
       expect(offered("dlq", "replay", "dev", "--p")).toEqual([]);
       expect(offered("dev", "dlq", "re")).toEqual([]);
     });

@@ -143,7 +143,7 @@ export class RunPrinter {
     return this.#result;
   }
 
-  /** Prints what is new; returns whether the run has ended. */
+  /** Prints new events; returns whether the run has ended. */
   update(state: ConversationView, runId: string): boolean {
     let text = "";
     let status: Result["status"] = "running";

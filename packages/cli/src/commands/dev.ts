@@ -24,7 +24,7 @@ export async function dev(options: DevOptions): Promise<void> {
     import("../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
-  // Also in a pipe, such as that of a program which runs this beside a bundler: people read it.
+  // Also in a pipe, such as that of a program that runs this beside a bundler: people read it.
   const log = openLog(config.KHALA_LOG_LEVEL, process.stderr, true);
   await warnOfUnknownSettings(log);
 

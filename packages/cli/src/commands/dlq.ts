@@ -118,7 +118,7 @@ async function countOf(agent: string, options: DeadLetterOptions): Promise<numbe
   return Number(agents.find(({ name }) => name === agent)?.dead ?? 0);
 }
 
-/** Pages of dead letters, newest first; new ones that arrive meanwhile are not included. */
+/** Pages of dead letters, newest first; letters added during the paging are not included. */
 async function* pages(
   agent: string,
   options: DeadLetterOptions,

@@ -9,7 +9,7 @@ import { paint, print } from "../terminal/terminal.ts";
 
 const MARKS = { ok: paint("green", "✓"), warning: paint("yellow", "!"), problem: paint("red", "✗") };
 
-/** `khala doctor`: checks what a server here would need, and prints how to fix problems. */
+/** `khala doctor`: checks everything a server needs here, and prints how to fix problems. */
 export async function doctor(options: SettingOptions & { readonly json?: boolean }): Promise<void> {
   const findings = await examine(options);
   if (options.json) print(JSON.stringify(findings, null, 2));

@@ -15,7 +15,7 @@ export interface EraseOptions {
   readonly json?: boolean;
 }
 
-/** `khala erase`: erases what a subject left behind, or says what that would be. */
+/** `khala erase`: erases a subject's data, or counts it. */
 export async function erase(options: EraseOptions): Promise<void> {
   const url = serverUrl(options.url);
   const tokens = tokenSource(url, options.token, [SCOPES.ops]);

@@ -44,7 +44,7 @@ export async function mcp(options: McpOptions): Promise<void> {
   const ended = Promise.withResolvers<void>();
   /** The request that opened the session, whose answer names the version that both agreed on. */
   let initializing: JSONRPCMessage | undefined;
-  /** Settles when the session is open: what a client sends before goes to it as well. */
+  /** Settles when the session is open: it also gets the client's earlier messages. */
   let opened: Promise<void> = Promise.resolve();
 
   stdio.onmessage = (message) => {
@@ -74,7 +74,7 @@ export async function mcp(options: McpOptions): Promise<void> {
       try {
         return await http.send(message);
       } catch (error) {
-        // fetch says so where no server listens: nothing of the request has arrived.
+        // fetch fails like this where no server listens: nothing of the request has arrived.
         if (error instanceof TypeError && attempt < RETRIES) {
           await wait(RETRY_MS);
           continue;

@@ -102,7 +102,7 @@ export async function copyConversations(options: OperatingOptions): Promise<void
   process.exitCode = EXIT.found;
 }
 
-/** `khala parity`: compares what the second sink holds with the read models. */
+/** `khala parity`: compares the mirror with the read models. */
 export async function parity(topics: readonly string[], options: OperatingOptions): Promise<void> {
   using progress = showProgress();
   const report = await operate(options, ({ app, databaseUrl, signal, config }) => {

@@ -7,7 +7,7 @@ export interface ServeOptions extends SettingOptions {
   readonly app?: string;
 }
 
-/** `khala serve`: production. No keys of its own, no demo activity. */
+/** `khala serve`: production, without generated keys and demo activity. */
 export async function serve(options: ServeOptions): Promise<void> {
   const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),

@@ -11,7 +11,7 @@ export interface SetAsideOptions extends ServerOptions {
 
 const PAGE = 1_000;
 
-/** `khala set-aside list`: what the board could not process for good, oldest first. */
+/** `khala set-aside list`: artifacts the board refused for good, oldest first. */
 export async function listSetAside(options: SetAsideOptions): Promise<void> {
   const call = await connect(options);
   const wanted = options.limit ?? 100;

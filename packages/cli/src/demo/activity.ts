@@ -29,7 +29,7 @@ const FIRST_ROUND = STEPS.length + 7;
 /** The demo stops publishing at this many dead letters. */
 const ENOUGH_DEAD = 5;
 
-/** Who publishes the demo's artifacts. */
+/** The publisher of the demo's artifacts. */
 const CALLER = { org: DEV.org, subject: DEV.sub, scopes: new Set(["blackboard:write"]) };
 
 type Data = NonNullable<NewEvent["data"]>;

@@ -23,7 +23,7 @@ test("a folder has the names of the app that was served from it", async () => {
   expect(await findNames(undefined, join(data.path, "new"))).toEqual(namesOf(demo));
 });
 
-test("the scopes of a token are the topics and rights of the app", () => {
+test("a token's scopes are the topics and rights of the app", () => {
   expect(everyScope(BUILT_IN)).toEqual(expect.arrayContaining(Object.values(SCOPES)));
   expect(everyScope(BUILT_IN)).not.toContain("runtime.run_summaries");
   expect(everyScope(namesOf(demo))).toContain("runtime.run_summaries");

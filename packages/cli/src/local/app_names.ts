@@ -10,7 +10,7 @@ export interface AppNames {
   readonly streams: Readonly<Record<string, { readonly path: string; readonly scope: string }>>;
 }
 
-/** What every server has; a test compares it with an empty app. Listed here so that small commands need not load the server. */
+/** The names of every server; a test compares them with an empty app. Listed here so that small commands need not load the server. */
 export const BUILT_IN: AppNames = {
   topics: [],
   streams: {

@@ -12,14 +12,14 @@ function titles(app: Parameters<typeof defineApp>[0]): string[] {
   return sections.map(({ title }) => title.split(",")[0]!);
 }
 
-test("the commands fit the app: a section for each plane that it uses", () => {
+test("shows commands for the app: a section for each plane that it uses", () => {
   expect(titles({})).toEqual([]);
   expect(titles({ engine: scripted() })).toEqual(["Send a message to the agent"]);
   expect(titles({ agents: [nothing] })).toEqual(["Publish an artifact"]);
   expect(titles({ models: [runSummaries] })).toEqual(["Append an event"]);
 });
 
-test("the event to append is one of the app's own", () => {
+test("shows an append of one of the app's own events", () => {
   const [section] = sectionsOf(URL, defineApp({ models: [lightningControlPlane] }));
   expect(section!.lines[0]).toContain(`${URL}/lightning/v1/invoices/hello/events`);
 });

@@ -8,7 +8,7 @@ export function dashboardFolder(): string | undefined {
   try {
     manifest = fileURLToPath(import.meta.resolve("@khala/dashboard/package.json"));
   } catch {
-    // It is a package of its own, which an app may leave out.
+    // It is a separate package, which an app may leave out.
     return undefined;
   }
   const folder = join(dirname(manifest), "dist");

@@ -29,7 +29,7 @@ function isApp(value: unknown): value is App {
   return isObject(value) && "models" in value && "streams" in value;
 }
 
-/** What an app is made of, one of which a definition has. */
+/** The fields of an app definition, which has at least one of them. */
 const PARTS: readonly (keyof AppDefinition)[] = ["models", "engine", "agents", "schemas", "schedules"];
 
 function isDefinition(value: unknown): value is AppDefinition {

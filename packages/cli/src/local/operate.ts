@@ -81,7 +81,7 @@ export async function openClient(url: string): Promise<pg.Client> {
   return client;
 }
 
-/** Runs one statement on a connection of its own. */
+/** Runs one statement on a separate connection. */
 export async function queryOnce<T>(
   url: string,
   { text, values = [] }: { readonly text: string; readonly values?: unknown[] },

@@ -56,7 +56,7 @@ async function khala(args: readonly string[], input: string, env: Record<string,
   return { code, out, err };
 }
 
-test("chat answers every line of a pipe, and an empty input is no error", async () => {
+test("chat answers every line of a pipe, and accepts an empty input", async () => {
   const { server, env } = await serve("talk", "defineApp({ engine: scripted() })");
   await using _ = server;
   const answered = await khala(["chat", "--json"], "one\n\ntwo\nthree\n", env);
@@ -70,7 +70,7 @@ test("chat answers every line of a pipe, and an empty input is no error", async 
   expect(await khala(["chat"], "", env)).toMatchObject({ code: 0, out: "" });
 });
 
-test("chat says that its token has expired", async () => {
+test("chat reports an expired token", async () => {
   const secret = randomBytes(32);
   const { server, env } = await serve("expired", "defineApp({ engine: scripted() })", {
     KHALA_AUTH_SECRETS: `k1:${secret.toString("base64")}`,
@@ -89,7 +89,7 @@ test("chat says that its token has expired", async () => {
   }
 });
 
-test("an app without models is served, and its commands fit it", async () => {
+test("serves an app without models, with commands that fit it", async () => {
   const { server, env } = await serve("empty", "defineApp({})", { KHALA_PROT: "1" });
   await using _ = server;
   expect(server.output()).not.toMatch(/undefined|readyz/);
@@ -108,7 +108,7 @@ test("an app without models is served, and its commands fit it", async () => {
   });
 });
 
-test("doctor warns of a setting that is none", async () => {
+test("doctor warns of an unknown setting", async () => {
   const { out, code } = await runCli(["doctor", "--json", "--port", "0"], {
     KHALA_PROT: "1",
     DATABASE_URL: store.url,

@@ -13,7 +13,7 @@ export interface Stoppable {
 /** npm and the terminal both pass on a Ctrl-C: signals within this time count as one. */
 const SAME_SIGNAL_MS = 1_000;
 const PARENT_POLL_MS = 200;
-/** How long a stop may take beyond the drain. */
+/** The extra time of a stop, beyond the drain. */
 const GRACE_MS = 30_000;
 
 /**

@@ -7,7 +7,7 @@ function screen(isTTY: boolean, columns = 60) {
   return { output, text: () => text };
 }
 
-test("on a terminal it is one line with a bar, which is gone at the end", () => {
+test("shows one line with a bar on a terminal, and clears it at the end", () => {
   const { output, text } = screen(true);
   let now = 0;
   {
@@ -24,7 +24,7 @@ test("on a terminal it is one line with a bar, which is gone at the end", () => 
   expect(text().endsWith("\r\u001b[K")).toBe(true);
 });
 
-test("in a log it is a line a second, without a bar", () => {
+test("writes a line a second to a log, without a bar", () => {
   const { output, text } = screen(false);
   let now = 0;
   using progress = showProgress(output, () => now);

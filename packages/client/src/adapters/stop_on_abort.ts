@@ -13,7 +13,7 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
     const signal = init?.signal ?? request?.signal;
     if (!signal) return fetch(input, init);
     signal.throwIfAborted();
-    // Until the answer names its run, the request goes on: otherwise nobody could stop the run that it has started.
+    // The request continues until the answer names its run: otherwise nobody could stop the run it has started.
     const leaving = new AbortController();
     const sent = fetch(input, { ...init, signal: leaving.signal });
     const headers = new Headers(init?.headers ?? request?.headers);
@@ -31,7 +31,7 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
           ...(credentials && { credentials }),
         });
       } catch {
-        // Without an answer there is no run to stop; and a stop that fails leaves a run that ends by itself.
+        // Without an answer there is no run to stop; and if a stop fails, the run ends by itself.
         leaving.abort(signal.reason);
       }
     };
@@ -45,7 +45,7 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
         { once: true },
       );
     });
-    // It may be aborted after the answer, when nobody waits for this any more.
+    // An abort may follow the answer, when nothing awaits this any more.
     aborted.catch(() => {});
     return Promise.race([sent, aborted]);
   };

@@ -12,14 +12,14 @@ beforeEach(() => {
 
 const notes = () => createCollection(khalaCollectionOptions({ client: hand.client, topic: "notes" }));
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: Promise<void>): Promise<void> {
   await work;
   await settled();
   hand.environment.pass(20);
 }
 
-test("a collection has the documents of the topic, and each change of them", async () => {
+test("a collection contains the documents of the topic, and every change", async () => {
   const collection = notes();
   const loading = collection.preload();
   await settled();
@@ -45,7 +45,7 @@ test("a collection has the documents of the topic, and each change of them", asy
   subscription.unsubscribe();
 });
 
-test("a live query over it is live", async () => {
+test("a live query over the collection updates", async () => {
   const collection = notes();
   const open = createLiveQueryCollection((query) =>
     query
@@ -62,7 +62,7 @@ test("a live query over it is live", async () => {
   expect(open.toArray.map(({ text }) => text)).toEqual(["A", "B"]);
 });
 
-test("the topic is let go of when the collection is cleaned up", async () => {
+test("unsubscribes from the topic when the collection is cleaned up", async () => {
   const collection = notes();
   const loading = collection.preload();
   await settled();
@@ -74,7 +74,7 @@ test("the topic is let go of when the collection is cleaned up", async () => {
   expect(hand.topics.sinks("notes")).toHaveLength(0);
 });
 
-test("a topic that is not allowed makes the collection fail, with the reason", async () => {
+test("a forbidden topic fails the collection with the reason", async () => {
   const collection = notes();
   const loading = collection.preload();
   await settled();

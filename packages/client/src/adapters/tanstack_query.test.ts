@@ -20,7 +20,7 @@ afterEach(() => {
   queryClient.unmount();
 });
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: unknown): Promise<void> {
   await work;
   await settled();
@@ -28,7 +28,7 @@ async function told(work: unknown): Promise<void> {
   await settled();
 }
 
-test("a query has the document, and each change of it while it is observed", async () => {
+test("a query returns the document, and every change while it is observed", async () => {
   const observer = new QueryObserver(queryClient, queries.doc("notes", "a"));
   const texts: unknown[] = [];
   const stop = observer.subscribe(({ data }) => texts.push(data === null ? null : data?.text));
@@ -43,7 +43,7 @@ test("a query has the document, and each change of it while it is observed", asy
   expect(hand.topics.sinks("notes")).toHaveLength(0);
 });
 
-test("a query has the list, with the objects of the plane", async () => {
+test("a query returns the list, with the same objects as the sync plane", async () => {
   const options = queries.list("notes");
   expectTypeOf(options.queryFn)
     .returns.resolves.items.toHaveProperty("data")
@@ -55,7 +55,7 @@ test("a query has the list, with the objects of the plane", async () => {
   expect(await fetched).toBe(hand.client.sync.list("notes").items);
 });
 
-test("what changed while nobody observed is there when somebody does again", async () => {
+test("a new observer gets changes made while nothing observed the query", async () => {
   const options = queries.doc("notes", "a");
   const observer = new QueryObserver(queryClient, options);
   const stop = observer.subscribe(() => {});
@@ -72,7 +72,7 @@ test("what changed while nobody observed is there when somebody does again", asy
   keep();
 });
 
-test("a topic that is not allowed is the query's error", async () => {
+test("a forbidden topic is the query's error", async () => {
   const fetched = queryClient.fetchQuery(queries.list("notes"));
   await settled();
   for (const sink of hand.topics.sinks("notes"))

@@ -7,7 +7,7 @@ export interface ApprovalDecision {
   readonly reason?: string;
 }
 
-/** What waits for a person: tool calls of conversations, and tasks of the board. */
+/** Pending approvals: tool calls of conversations, and tasks of the board. */
 export interface Approvals {
   /** Oldest first. */
   list(): Promise<readonly PendingApprovalJson[]>;

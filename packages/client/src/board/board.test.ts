@@ -10,7 +10,7 @@ beforeEach(() => {
   hand = handClient();
 });
 
-/** Lets the plane tell its listeners. */
+/** Lets the plane notify its listeners. */
 async function told(work: unknown): Promise<void> {
   await work;
   await settled();
@@ -18,7 +18,7 @@ async function told(work: unknown): Promise<void> {
 }
 
 describe("publishing", () => {
-  test("one draft is sent as it is, and several together", async () => {
+  test("sends one draft as it is, and several as a batch", async () => {
     const { board } = hand.client;
     const one = board.publish({ type: "Note", payload: 1 });
     expect(hand.http.last).toMatchObject({
@@ -34,7 +34,7 @@ describe("publishing", () => {
     expect(await several).toEqual([{ id: "b", status: "duplicate" }]);
   });
 
-  test("names are made safe for an address", () => {
+  test("encodes names in paths", () => {
     void hand.client.board.deadLetters("a/b", { limit: 3 });
     expect(hand.http.last).toMatchObject({
       path: "/blackboard/v1/dead-letters/a%2Fb",
@@ -46,7 +46,7 @@ describe("publishing", () => {
 describe("watching a correlation", () => {
   const document = (correlation_id: string, status: string) => ({ correlation_id, status });
 
-  test("it is found among the others, and changes of the others are not told", async () => {
+  test("finds the correlation among others, and ignores their changes", async () => {
     const watch = hand.client.board.watch("x:1");
     let heard = 0;
     const stop = watch.subscribe(() => heard++);
@@ -73,7 +73,7 @@ describe("watching a correlation", () => {
     expect(hand.topics.sinks(TOPIC)).toEqual([]);
   });
 
-  test("an id that its key encodes is found", async () => {
+  test("finds an id that its document key encodes", async () => {
     const watch = hand.client.board.watch("hello world");
     const stop = watch.subscribe(() => undefined);
     await settled();
@@ -83,7 +83,7 @@ describe("watching a correlation", () => {
     stop();
   });
 
-  test("it is settled once nothing is open, and nothing is followed afterwards", async () => {
+  test("settles once nothing is open, and unsubscribes", async () => {
     const end = hand.client.board.watch("c").settled();
     await settled();
     await told(hand.topics.replace(TOPIC, { "correlation:c": document("c", "running") }));
@@ -95,7 +95,7 @@ describe("watching a correlation", () => {
     expect(hand.topics.sinks(TOPIC)).toEqual([]);
   });
 
-  test("a waiting caller is told when the topic is not allowed, and when the caller gives up", async () => {
+  test("rejects a waiting caller when the topic is forbidden, and when its signal aborts", async () => {
     const abort = new AbortController();
     const ends = [hand.client.board.watch("c").settled(), hand.client.board.watch("c").settled(abort)];
     const results = Promise.allSettled(ends);

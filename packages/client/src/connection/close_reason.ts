@@ -1,6 +1,6 @@
 import { ERRORS, type ErrorCode, KhalaError } from "@khala/contracts";
 
-/** What to do after a close: retry, renew the token, or give up. */
+/** The action after a close: retry, renew the token, or stop. */
 export type Verdict = "lost" | "refused" | "denied";
 
 /** Error codes by close code, for a missing or unknown reason; see docs/protocol/ERRORS.md. */
@@ -29,7 +29,7 @@ export function closeError(code: number, reason: string): KhalaError {
   return new KhalaError(known, MESSAGES[known] ?? `The server closed the connection (${reason || code}).`);
 }
 
-/** What to do after an error. */
+/** The action after an error. */
 export function verdictOf(error: KhalaError): Verdict {
   const { status, retryable } = error.meaning;
   if (status === 401) return "refused";

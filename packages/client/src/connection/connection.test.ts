@@ -4,7 +4,7 @@ import { UNUSED_MS } from "./connection.ts";
 import type { ChannelHandlers } from "./port.ts";
 import { jwt, settled, testConnection } from "./test_support.ts";
 
-/** Handlers that keep what they are told. */
+/** Handlers that record their calls. */
 function recorder(): ChannelHandlers & { readonly told: unknown[] } {
   const told: unknown[] = [];
   return {
@@ -16,7 +16,7 @@ function recorder(): ChannelHandlers & { readonly told: unknown[] } {
   };
 }
 
-test("nothing is opened before it is wanted; the first channel opens it with the token, and is joined", async () => {
+test("opens a socket with the token for the first channel, and joins it", async () => {
   const { place, connection } = testConnection("a token");
   await settled();
   expect(place.sockets).toEqual([]);
@@ -42,7 +42,7 @@ test("nothing is opened before it is wanted; the first channel opens it with the
   ]);
 });
 
-test("a status is the same object until something changed", async () => {
+test("keeps the same status object until something changes", async () => {
   const { connection, live } = testConnection();
   await live();
   const status = connection.status();
@@ -57,7 +57,7 @@ test("a status is the same object until something changed", async () => {
   expect(listener).toHaveBeenCalledOnce();
 });
 
-test("a lost line is opened again after full jitter that doubles up to its cap; channels are joined again", async () => {
+test("reconnects with full jitter that doubles up to its cap, and rejoins its channels", async () => {
   const { place, connection, live } = testConnection();
   const handlers = recorder();
   connection.channel("room:1", handlers);
@@ -89,7 +89,7 @@ test("a lost line is opened again after full jitter that doubles up to its cap; 
   expect(place.socket.last("phx_join")).toMatchObject({ topic: "room:1" });
 });
 
-test("the waits start again only after it was live for ten seconds", async () => {
+test("resets the backoff only after ten seconds live", async () => {
   const { place, connection, live } = testConnection();
   await live();
   const wait = async () => {
@@ -108,7 +108,7 @@ test("the waits start again only after it was live for ten seconds", async () =>
   expect(await wait()).toBe(250);
 });
 
-test("a server that asks to be left alone for a while is", async () => {
+test("waits as long as an overloaded server asks", async () => {
   const { place, connection, live } = testConnection();
   connection.channel("sync:v1", recorder());
   const socket = await live();
@@ -119,7 +119,7 @@ test("a server that asks to be left alone for a while is", async () => {
   expect(connection.status()).toMatchObject({ retryAt: place.now() + 5_250, error: { code: "overloaded" } });
 });
 
-test("two refusals in a row park it, with the reason; connect asks for a new token", async () => {
+test("parks after two refused tokens in a row, with the reason; connect asks for a new token", async () => {
   const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
   const refusal = new KhalaError("token_revoked", "It was taken back.");
   const { place, connection } = testConnection(source, async () => refusal);
@@ -142,7 +142,7 @@ test("two refusals in a row park it, with the reason; connect asks for a new tok
   expect(place.sockets).toHaveLength(3);
 });
 
-test("a close that no token fixes parks it at once; one that is for now does not", async () => {
+test("parks at once on a close that no token fixes, and retries on a temporary one", async () => {
   const { connection, live } = testConnection();
   (await live()).end(4403, "origin_not_allowed");
   expect(connection.status()).toMatchObject({ state: "unauthorised", error: { code: "origin_not_allowed" } });
@@ -150,7 +150,7 @@ test("a close that no token fixes parks it at once; one that is for now does not
   expect(connection.status()).toMatchObject({ state: "connecting", error: { code: "limit_exceeded" } });
 });
 
-test("an expired token explains a refused handshake without asking the server", async () => {
+test("explains a refused handshake by the expired token, without asking the server", async () => {
   const diagnose = vi.fn(async () => undefined);
   const { place, connection, tokens } = testConnection(jwt({ iat: 400, exp: 700 }), diagnose);
   tokens.serverTime(place.now(), place.now());
@@ -162,7 +162,7 @@ test("an expired token explains a refused handshake without asking the server", 
   expect(diagnose).not.toHaveBeenCalled();
 });
 
-test("a token source that fails is tried again; one that says not signed in parks it", async () => {
+test("retries a failing token source, and parks when it reports a signed-out user", async () => {
   let failure: Error = new Error("no network");
   const { place, connection } = testConnection(() => Promise.reject(failure));
   connection.connect();
@@ -174,7 +174,7 @@ test("a token source that fails is tried again; one that says not signed in park
   expect(connection.status()).toMatchObject({ state: "unauthorised", error: failure });
 });
 
-test("a silent line is given up: a heartbeat every 30 s must be answered within 10", async () => {
+test("drops a silent connection: a heartbeat every 30 s must be answered within 10", async () => {
   const { place, connection, live } = testConnection();
   const socket = await live();
   await place.pass(30_000);
@@ -188,7 +188,7 @@ test("a silent line is given up: a heartbeat every 30 s must be answered within 
   expect(socket.closed).toBe(true);
 });
 
-test("a socket that does not open in time is given up", async () => {
+test("abandons a socket that does not open in time", async () => {
   const { place, connection } = testConnection();
   connection.connect();
   await place.pass(15_000);
@@ -196,7 +196,7 @@ test("a socket that does not open in time is given up", async () => {
   expect(connection.status()).toMatchObject({ state: "connecting", error: { code: "unavailable" } });
 });
 
-test("nobody looks: it comes back lazily, and at once when somebody does", async () => {
+test("reconnects slowly while the page is hidden, and at once when it becomes visible", async () => {
   const { place, connection, live } = testConnection();
   await live();
   place.visible.set(false);
@@ -207,7 +207,7 @@ test("nobody looks: it comes back lazily, and at once when somebody does", async
   expect(place.sockets).toHaveLength(2);
 });
 
-test("without a network it is offline; with one it is opened at once", async () => {
+test("is offline without a network, and reconnects at once when it returns", async () => {
   const { place, connection, live } = testConnection();
   const socket = await live();
   place.online.set(false);
@@ -220,7 +220,7 @@ test("without a network it is offline; with one it is opened at once", async () 
   expect(connection.status()).not.toHaveProperty("error");
 });
 
-test("begun without a network it is offline after the first attempt, and after each that it makes now and then", async () => {
+test("started without a network, is offline after each attempt until the network returns", async () => {
   const { place, connection } = testConnection();
   place.online.set(false);
   connection.connect();
@@ -238,7 +238,7 @@ test("begun without a network it is offline after the first attempt, and after e
   expect(connection.status()).toMatchObject({ state: "live" });
 });
 
-test("paused means no socket, whatever happens, until connect", async () => {
+test("opens no socket while paused, until connect", async () => {
   const { place, connection, live } = testConnection();
   const socket = await live();
   connection.pause();
@@ -252,7 +252,7 @@ test("paused means no socket, whatever happens, until connect", async () => {
   expect(place.sockets).toHaveLength(2);
 });
 
-test("closed leaves no timer and no socket", async () => {
+test("leaves no timer and no socket after close", async () => {
   const { place, connection, live } = testConnection(async () => jwt({ iat: 1_000, exp: 1_300 }));
   connection.channel("room:1", recorder());
   await live();
@@ -263,7 +263,7 @@ test("closed leaves no timer and no socket", async () => {
   expect(place.sockets).toHaveLength(1);
 });
 
-test("a reply comes before the events that follow it, also when they arrive together", async () => {
+test("delivers a reply before the events that follow it, even when they arrive together", async () => {
   const { connection, live } = testConnection();
   const order: unknown[] = [];
   const channel = connection.channel("room:1", { ...recorder(), onEvent: (event) => void order.push(event) });
@@ -276,7 +276,7 @@ test("a reply comes before the events that follow it, also when they arrive toge
   await pushed;
 });
 
-test("pushes are refused with the server's error, when the line is down, and when no reply comes", async () => {
+test("rejects a push with the server's error, without a connection, and without a reply in time", async () => {
   const { place, connection, live } = testConnection();
   const channel = connection.channel("room:1", recorder());
   await expect(channel.push("ask", {})).rejects.toMatchObject({ code: "unavailable" });
@@ -290,7 +290,7 @@ test("pushes are refused with the server's error, when the line is down, and whe
   await expect(late).rejects.toMatchObject({ code: "unavailable" });
 });
 
-test("a join that is refused for now is repeated, one that is refused for good is not", async () => {
+test("retries a join refused temporarily, not one refused permanently", async () => {
   const { place, connection, live } = testConnection();
   const busy = recorder();
   const never = recorder();
@@ -311,7 +311,7 @@ test("a join that is refused for now is repeated, one that is refused for good i
   ]);
 });
 
-test("a channel that the server ends is joined again if that may help", async () => {
+test("rejoins a channel after a temporary error of the server", async () => {
   const { place, connection, live } = testConnection();
   const handlers = recorder();
   connection.channel("room:1", handlers);
@@ -325,7 +325,7 @@ test("a channel that the server ends is joined again if that may help", async ()
   expect(socket.last("phx_join").ref).not.toBe(join.ref);
 });
 
-test("clients that lose a server which stays away come back over seconds, not at once", async () => {
+test("clients of a lost server reconnect spread over seconds", async () => {
   const returns: number[] = [];
   for (let client = 0; client < 50; client++) {
     const { place, connection, live } = testConnection();
@@ -341,7 +341,7 @@ test("clients that lose a server which stays away come back over seconds, not at
   expect(Math.max(...returns) - Math.min(...returns)).toBeGreaterThan(4_500);
 });
 
-test("the socket closes a while after nothing is followed, and opens for what is followed next", async () => {
+test("closes the socket a while after the last channel is left, and opens one for the next channel", async () => {
   const { place, connection, live } = testConnection();
   const first = connection.channel("room:1", recorder());
   const socket = await live();

@@ -203,7 +203,7 @@ class SocketConnection implements OwnConnection {
           // A listener may have closed it.
           if (attempt.aborted) return;
           this.#channels.attach(socket);
-          // Last: a token that was replaced meanwhile is handed over on the sync channel.
+          // Last: a token replaced in the meantime is sent on the sync channel.
           renewal.start();
           this.#dispatch(EVENT_OF[this.#progress]);
         },

@@ -13,14 +13,14 @@ function effectsOf(machine: Machine, event: Event): readonly Effect[] {
   return next(machine, event).effects;
 }
 
-test("every event has its place in every state, and leads to a state", () => {
+test("handles every event in every state, with a valid next state", () => {
   for (const state of STATES) {
     expect(Object.keys(TABLE[state]).sort()).toEqual([...EVENTS].sort());
     for (const event of EVENTS) expect(STATES).toContain(TABLE[state][event][0]);
   }
 });
 
-test("every state can be reached, and left again, but for closed", () => {
+test("every state can be reached, and left again, except closed", () => {
   const reached = new Set<State>(["idle"]);
   for (const state of reached) for (const event of EVENTS) reached.add(TABLE[state][event][0]);
   expect([...reached].sort()).toEqual([...STATES].sort());
@@ -31,7 +31,7 @@ test("every state can be reached, and left again, but for closed", () => {
   }
 });
 
-test("live can be reached from every state but closed", () => {
+test("live can be reached from every state except closed", () => {
   for (const state of STATES.filter((state) => state !== "closed")) {
     const reached = new Set<State>([state]);
     for (const at of reached) for (const event of EVENTS) reached.add(TABLE[at][event][0]);
@@ -39,7 +39,7 @@ test("live can be reached from every state but closed", () => {
   }
 });
 
-test("every way into connecting opens a socket, every way out of a socket drops it", () => {
+test("opens a socket on every transition to connecting, and drops it whenever it leaves a socket's states", () => {
   const withSocket = new Set<State>(["connecting", "replaying", "live", "stale"]);
   for (const state of STATES)
     for (const event of EVENTS) {
@@ -53,7 +53,7 @@ test("every way into connecting opens a socket, every way out of a socket drops 
     }
 });
 
-test("pause and close work everywhere, and what is closed stays closed", () => {
+test("pause and close work in every state, and closed is final", () => {
   for (const state of STATES.filter((state) => state !== "closed")) {
     expect(TABLE[state].pause[0]).toBe("paused");
     expect(TABLE[state].close[0]).toBe("closed");
@@ -64,7 +64,7 @@ test("pause and close work everywhere, and what is closed stays closed", () => {
   expect(after("connect", "pause", "connect").state).toBe("connecting");
 });
 
-test("it is live when every topic is, and says when one is not", () => {
+test("is live when every topic is, and stale when one is", () => {
   expect(after("connect", "opened").state).toBe("replaying");
   expect(after("connect", "opened", "caught_up").state).toBe("live");
   expect(after("connect", "opened", "caught_up", "behind").state).toBe("replaying");
@@ -86,17 +86,17 @@ test("after two refusals in a row it parks; connect starts again with a new toke
   });
 });
 
-test("a refusal after it was live is the first one again; impatience forgives none", () => {
+test("a live connection resets the count of refusals; an explicit connect does not", () => {
   expect(after("connect", "refused", "due", "opened", "caught_up", "refused").state).toBe("waiting");
   expect(after("connect", "refused", "connect", "refused").state).toBe("unauthorised");
 });
 
-test("what no token fixes parks at once", () => {
+test("parks at once on an error that no token fixes", () => {
   expect(after("connect", "denied").state).toBe("unauthorised");
   expect(after("connect", "opened", "caught_up", "denied").state).toBe("unauthorised");
 });
 
-test("without a network it waits for one, and is tried at once when there is", () => {
+test("waits for the network, and connects at once when it returns", () => {
   const offline = after("connect", "opened", "caught_up", "offline");
   expect(offline.state).toBe("offline");
   expect(effectsOf(offline, "online")).toEqual(["open"]);
@@ -104,12 +104,12 @@ test("without a network it waits for one, and is tried at once when there is", (
   expect(effectsOf(after("connect", "lost"), "online")).toEqual(["open"]);
 });
 
-test("a page that is looked at again is tried at once, or asks whether the line still carries", () => {
+test("a page that becomes visible reconnects at once, or probes its connection", () => {
   expect(effectsOf(after("connect", "lost"), "visible")).toEqual(["open"]);
   expect(effectsOf(after("connect", "opened", "caught_up"), "visible")).toEqual(["probe"]);
 });
 
-test("attempts are counted until it was live for a while", () => {
+test("counts attempts until the connection was live for a while", () => {
   expect(after("connect", "lost", "due", "lost", "due", "lost").attempt).toBe(3);
   expect(after("connect", "lost", "due", "opened", "caught_up").attempt).toBe(1);
 });

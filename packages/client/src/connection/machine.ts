@@ -110,7 +110,7 @@ export const TABLE: Readonly<Record<State, Row>> = {
   replaying: carrying("replaying"),
   live: carrying("live"),
   stale: carrying("stale"),
-  // The platform may be wrong, or the server local: retries now and then.
+  // The platform may be wrong, or the server local: retries at intervals.
   offline: {
     ...stays("offline"),
     unused: ["idle", "drop"],
@@ -135,7 +135,7 @@ export interface Machine {
 /** The initial state. */
 export const START: Machine = { state: "idle", attempt: 0, refusals: 0 };
 
-/** Refused tokens in a row before it gives up. */
+/** The number of refused tokens in a row after which it parks. */
 const MAX_REFUSALS = 2;
 
 const FRESH: ReadonlySet<State> = new Set<State>(["idle", "paused", "unauthorised"]);

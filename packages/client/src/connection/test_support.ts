@@ -56,7 +56,7 @@ export class FakeSocket implements SocketLike {
     this.closed = true;
   }
 
-  /** What was sent last with this name. */
+  /** The last sent message with this name. */
   last(event: string): phoenix.Message {
     return this.sent.findLast((message) => message.event === event)!;
   }
@@ -75,13 +75,13 @@ export class FakeSocket implements SocketLike {
   }
 }
 
-/** A place to run in, whose time passes when a test says so, and whose clock may jump. */
+/** An environment whose clock the test advances, and may make jump. */
 export class FakeEnvironment implements Environment {
   readonly sockets: FakeSocket[] = [];
   readonly online = new FakeSignal(true);
   readonly visible = new FakeSignal(true);
   randomly = 0.5;
-  /** What the clock is ahead of the time that passes. */
+  /** The offset of the clock from the elapsed time. */
   jumped = 0;
   #time = 1_000_000;
   #ids = 0;
@@ -111,7 +111,7 @@ export class FakeEnvironment implements Environment {
     return this.#timers.size;
   }
 
-  /** Lets time pass; what a timer sets in motion settles before the next one. */
+  /** Advances time; the effects of a timer settle before the next one. */
   async pass(ms: number): Promise<void> {
     const end = this.#time + ms;
     await settled();

@@ -13,7 +13,7 @@ function issuer(now: () => number, ttl = 300) {
 
 const nothing = { params: () => ({}), onJoined: () => {}, onEvent: () => {}, onLeft: () => {} };
 
-test("the token is replaced on the open socket in the last fifth of its life", async () => {
+test("replaces the token on the open socket in the last fifth of its lifetime", async () => {
   let now = () => 0;
   const source = issuer(() => now());
   const { place, connection, live } = testConnection(source);
@@ -32,7 +32,7 @@ test("the token is replaced on the open socket in the last fifth of its life", a
   expect(place.sockets).toHaveLength(1);
 });
 
-test("a token is handed over on the sync channel, which is joined for it if nobody has", async () => {
+test("sends the new token on the sync channel, and joins it for that if necessary", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 60);
   const { place, connection, live } = testConnection(source);
@@ -53,7 +53,7 @@ test("a token is handed over on the sync channel, which is joined for it if nobo
   expect(place.sockets).toHaveLength(1);
 });
 
-test("a token of somebody else opens a socket of its own", async () => {
+test("opens a new socket for a token of another user", async () => {
   const source = vi.fn(async () =>
     jwt({ sub: source.mock.calls.length === 1 ? "ada" : "bob", jti: source.mock.calls.length }),
   );
@@ -66,7 +66,7 @@ test("a token of somebody else opens a socket of its own", async () => {
   expect(connection.status().state).toBe("connecting");
 });
 
-test("a refused token is asked for again while the old one lasts", async () => {
+test("retries a refused renewal while the old token lasts", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 60);
   const { place, events, connection, live } = testConnection(source);
@@ -83,7 +83,7 @@ test("a refused token is asked for again while the old one lasts", async () => {
   expect(connection.status().state).toBe("live");
 });
 
-test("after a sleep the next heartbeat finds that the token is due", async () => {
+test("renews a token that became due during sleep at the next heartbeat", async () => {
   let now = () => 0;
   const source = issuer(() => now(), 900);
   const { place, live } = testConnection(source);
@@ -95,7 +95,7 @@ test("after a sleep the next heartbeat finds that the token is due", async () =>
   expect(source).toHaveBeenCalledTimes(2);
 });
 
-test("a clock that is hours off does not make a token old or eternal", async () => {
+test("a clock that is hours off makes a token neither expired nor eternal", async () => {
   for (const hours of [-5, 5]) {
     const place = new FakeEnvironment();
     place.jumped = hours * 3_600_000;
@@ -113,7 +113,7 @@ test("a clock that is hours off does not make a token old or eternal", async () 
   }
 });
 
-test("once the server's time is known, a clock that jumps is measured against it", async () => {
+test("measures expiry by the server's time once it is known, even if the local clock jumps", async () => {
   const place = new FakeEnvironment();
   const tokens = new Tokens(
     issuer(() => place.now()),
@@ -122,13 +122,13 @@ test("once the server's time is known, a clock that jumps is measured against it
   await tokens.get();
   tokens.serverTime(place.now(), place.now());
   place.jumped = 7_200_000;
-  // Nobody has compared the clocks since: the token looks old, and a new one is fetched rather than trusted.
+  // The clocks have not been compared since: the token looks old, and a new one is fetched rather than trusted.
   expect(tokens.expired).toBe(true);
   tokens.serverTime(place.now() - 7_200_000, place.now());
   expect(tokens.expired).toBe(false);
 });
 
-test("one question at a time: all who want a new token get the same", async () => {
+test("concurrent callers share one request for a new token", async () => {
   const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
   const place = new FakeEnvironment();
   const tokens = new Tokens(source, place);
@@ -139,7 +139,7 @@ test("one question at a time: all who want a new token get the same", async () =
   expect(source).toHaveBeenCalledTimes(2);
 });
 
-test("a token that never comes is given up after 15 s", async () => {
+test("abandons a token request after 15 s", async () => {
   const place = new FakeEnvironment();
   const asked = new Tokens(() => new Promise(() => {}), place).get();
   const refused = expect(asked).rejects.toMatchObject({ code: "unavailable" });
@@ -147,7 +147,7 @@ test("a token that never comes is given up after 15 s", async () => {
   await refused;
 });
 
-test("an app that cannot have a token is tried again, unless its error bears a code that says otherwise", async () => {
+test("reports a failing token source as unavailable, unless its error has a code of Khala's", async () => {
   const codeOf = (error: object) =>
     new Tokens(() => Promise.reject(error), new FakeEnvironment()).get().catch(({ code }) => code);
   expect(await codeOf(new Error("no network"))).toBe("unavailable");
@@ -159,7 +159,7 @@ test("an app that cannot have a token is tried again, unless its error bears a c
   );
 });
 
-test("what a token says of itself is read, also beyond ASCII; what is no token says nothing", async () => {
+test("reads the claims of a token, also beyond ASCII, and none of an opaque token", async () => {
   const place = new FakeEnvironment();
   const read = (text: string) => new Tokens(text, place).get();
   expect(await read(jwt({ sub: "Zoë", exp: 5, iat: 1 }))).toMatchObject({
@@ -172,7 +172,7 @@ test("what a token says of itself is read, also beyond ASCII; what is no token s
   await settled();
 });
 
-test("a page whose token function cannot fetch is told of origins", async () => {
+test("explains origins to a page whose token function fails to fetch", async () => {
   const fail = () => Promise.reject(new TypeError("Failed to fetch"));
   const messageAt = (origin?: string) => {
     const place = new FakeEnvironment();
@@ -186,7 +186,7 @@ test("a page whose token function cannot fetch is told of origins", async () => 
   expect(await messageAt()).toBe("The client's `token` failed: Failed to fetch");
 });
 
-test("while the token is good, an outage of its source fails no request and delays none", async () => {
+test("an outage of the token source neither fails nor delays requests while the token is valid", async () => {
   const place = new FakeEnvironment();
   let fails = false;
   const mint = issuer(() => place.now());
@@ -211,7 +211,7 @@ test("while the token is good, an outage of its source fails no request and dela
   await expect(tokens.get()).rejects.toMatchObject({ code: "unavailable" });
 });
 
-test("a token that was replaced while the socket opened is handed over once the sync channel is joined", async () => {
+test("sends a token replaced during the handshake once the sync channel is joined", async () => {
   const source = vi.fn(async () => jwt({ jti: source.mock.calls.length }));
   const { place, connection, tokens } = testConnection(source);
   connection.channel("sync:v1", nothing);

@@ -58,13 +58,13 @@ export class Tokens {
     return this.#token;
   }
 
-  /** A token that is good. One that is about to expire is renewed meanwhile, and serves as long as it lasts. */
+  /** A valid token. One that is about to expire is renewed in the background, and used as long as it lasts. */
   async get(): Promise<Token> {
     const token = this.#token;
     if (!token) return this.renew();
     if (!this.renewable || this.renewInMs() > 0) return token;
     const renewed = this.#renewAgain();
-    // Its failure is told to those who need its token.
+    // Its failure reaches the callers that need its token.
     renewed.catch(() => {});
     if (this.#leftOf(token) > STILL_GOOD_MS) return token;
     return renewed.catch((error: unknown) => {
@@ -183,7 +183,7 @@ function asTokenError(cause: unknown, origin: string | undefined): KhalaError {
   const code = errorCode((cause as { code?: unknown } | null | undefined)?.code);
   if (code) return new KhalaError(code, why, {}, { cause });
   const message = `The client's \`token\` failed: ${why}`;
-  // A browser does not tell a page why its request failed.
+  // A browser does not report to a page why its request failed.
   const hint =
     origin !== undefined && cause instanceof TypeError ? `${message}. ${crossOrigin(origin)}` : message;
   return new KhalaError("unavailable", hint, {}, { cause });
@@ -200,7 +200,7 @@ interface Claims {
   readonly oa_org_id?: unknown;
 }
 
-/** Reads a token's claims. Unreadable ones are left out; the server decides. */
+/** Reads a token's claims. Skips unreadable ones; the server decides. */
 function readToken(text: string): Token {
   const { exp, iat, sub, oa_org_id } = claimsOf(text);
   return {

@@ -38,12 +38,12 @@ function begin(
   return params;
 }
 
-/** What is kept of the conversation, as text. */
+/** The stored conversation, as text. */
 async function kept(storage: Storage, place = PLACE, scope = "ann"): Promise<string> {
   return JSON.stringify((await storage.load(scope, place))?.documents ?? []);
 }
 
-/** A device on which somebody asked, and got the beginning of an answer. */
+/** A device with a question and the beginning of its answer. */
 async function device(): Promise<Storage> {
   const storage = memory();
   const client = await open(storage);
@@ -62,7 +62,7 @@ const said = (text: string, message_id: string): TranscriptMessageJson => ({
 });
 
 describe("an offline start", () => {
-  test("shows at once what was there, says so, and goes on from there when there is a line", async () => {
+  test("shows the stored messages at once, marked as stored, and continues from them when connected", async () => {
     const client = await open(await device());
     expect(client.texts()).toEqual([
       ["Hi", "done"],
@@ -84,7 +84,7 @@ describe("an offline start", () => {
       expect(text.startsWith(client.pictures[i]!), `${client.pictures[i]} → ${text}`).toBe(true);
   });
 
-  test("a server that cannot go on from there replaces it in one step", async () => {
+  test("a server that cannot continue from there replaces them in one step", async () => {
     const client = await open(await device());
     begin(client);
     client.connection.channelNow.frame({ type: "resync", reason: "trimmed" });
@@ -99,7 +99,7 @@ describe("an offline start", () => {
     expect(client.texts().map(([text]) => text)).toEqual(["Hi", "Anew"]);
   });
 
-  test("of a long conversation it has the newest messages, and takes all of them from the server", async () => {
+  test("shows the newest messages of a long conversation, and loads all from the server", async () => {
     const storage = memory();
     const text = "x".repeat(MAX_CHARACTERS / 4);
     const all = Array.from({ length: 8 }, (_, i) => said(`${i}${text}`, `m-${i}`));
@@ -113,13 +113,13 @@ describe("an offline start", () => {
     expect(client.state()).toMatchObject({ messages: all, fromDevice: false });
   });
 
-  test("there is none of what another person said", async () => {
+  test("shows nothing of another user's messages", async () => {
     const storage = await device();
     expect((await open(storage, "bob")).texts()).toEqual([]);
     expect((await open(storage, "ann")).texts()).toHaveLength(2);
   });
 
-  test("nothing is followed before it is known whose it is", async () => {
+  test("follows nothing before the user is known", async () => {
     const hand = handConversation({ storage: memory() });
     hand.conversation.subscribe(() => {});
     await settled();
@@ -130,8 +130,8 @@ describe("an offline start", () => {
   });
 });
 
-describe("what is kept", () => {
-  test("words are written once a second, and the end of a run at once", async () => {
+describe("the stored conversation", () => {
+  test("is written once a second, and at once when a run ends", async () => {
     const storage = memory();
     let commits = 0;
     const { commit } = storage;
@@ -155,7 +155,7 @@ describe("what is kept", () => {
     expect(await kept(storage)).toContain("102 ");
   });
 
-  test("the last of the conversations, and no more of them than there is room for", async () => {
+  test("keeps the most recent conversations, up to the limit", async () => {
     const storage = memory();
     const client = await open(storage);
     const names = Array.from({ length: MAX_CONVERSATIONS + 3 }, (_, i) => `c${i}`);
@@ -170,7 +170,7 @@ describe("what is kept", () => {
     const there: string[] = [];
     for (const name of names) if ((await kept(storage, `conversation:${name}`)) !== "[]") there.push(name);
     expect(there).toEqual(names.slice(3));
-    // The one that was looked at again stays, and the next goes.
+    // The conversation that was opened again stays, and the next is evicted.
     client.conversations.get("new").subscribe(() => {});
     await settled();
     begin(client, [said("new", "u")]);
@@ -197,7 +197,7 @@ describe("what is kept", () => {
       },
     ],
     ["a sequence that is none", { payload: { messages: [], run: null, cursor: "e-3", seq: "x" } }],
-  ] as const)("is nothing when it has %s", async ([, damage]) => {
+  ] as const)("is ignored when it has %s", async ([, damage]) => {
     const storage = await device();
     const { documents, cursor } = (await storage.load("ann", PLACE))!;
     const put = documents.map((document) => ({ ...document, ...damage }));
@@ -207,7 +207,7 @@ describe("what is kept", () => {
     expect(begin(client, [])).toEqual({ replay: 1_000 });
   });
 
-  test("is gone when the conversation is not there for this person any more", async () => {
+  test("is deleted when this user can no longer read the conversation", async () => {
     const storage = await device();
     const client = await open(storage);
     client.connection.channelNow.handlers.onLeft(new KhalaError("not_found", "There is none."));
@@ -216,7 +216,7 @@ describe("what is kept", () => {
     expect(await kept(storage)).toBe("[]");
   });
 
-  test("is there still when the token is refused", async () => {
+  test("is kept when the token is refused", async () => {
     const storage = await device();
     const client = await open(storage);
     client.connection.channelNow.handlers.onLeft(new KhalaError("token_expired", "It is old."));
@@ -225,7 +225,7 @@ describe("what is kept", () => {
     expect(await kept(storage)).not.toBe("[]");
   });
 
-  test("is gone when the conversation was deleted, here or elsewhere", async () => {
+  test("is deleted with the conversation, here or on another device", async () => {
     const storage = await device();
     const elsewhere = await open(storage);
     begin(elsewhere);
@@ -243,13 +243,13 @@ describe("what is kept", () => {
     expect(await kept(again)).toBe("[]");
   });
 
-  test("is gone when the storage is cleared", async () => {
+  test("is deleted when the storage is cleared", async () => {
     const storage = await device();
     await storage.clear();
     expect((await open(storage)).texts()).toEqual([]);
   });
 
-  test("belongs to whom it was said by, also when another person signs in before it is written", async () => {
+  test("is stored for its user, even if another user signs in before it is written", async () => {
     const storage = memory();
     const client = await open(storage);
     begin(client, [said("mine", "u")]);
@@ -259,7 +259,7 @@ describe("what is kept", () => {
     expect(await kept(storage, PLACE, "bob")).toBe("[]");
   });
 
-  test("is written by the tab that leads, and by no other", async () => {
+  test("is written by the leading tab only", async () => {
     const storage = memory();
     const client = await open(storage);
     client.conversations.setStoring(false);
@@ -278,7 +278,7 @@ describe("what is kept", () => {
   });
 });
 
-test("a storage that fails is told of once, and the conversation goes on", async () => {
+test("a failing storage is reported once, and the conversation continues", async () => {
   const fails = () => Promise.reject(new Error("The disk is full."));
   const client = await open({ load: fails, commit: fails, clear: fails, close: async () => {} });
   expect(begin(client, [said("Hi", "u")])).toEqual({ replay: 1_000 });
@@ -294,7 +294,7 @@ test("a storage that fails is told of once, and the conversation goes on", async
   expect(client.events.map(({ event }) => event)).toEqual(["storage_unreadable", "storage_failed"]);
 });
 
-test("a storage that never answers holds up a conversation for 15 s, and no end of a client", async () => {
+test("a storage that never answers delays a conversation by 15 s, and does not block closing", async () => {
   const never = () => new Promise<never>(() => {});
   const client = await open({ load: never, commit: never, clear: never, close: async () => {} });
   expect(client.connection.channels).toHaveLength(0);

@@ -26,7 +26,7 @@ beforeEach(() => {
 });
 
 describe("following", () => {
-  test("begins with the last messages, and goes on from the cursor after a break", () => {
+  test("starts with the last messages, and continues from the cursor after a disconnect", () => {
     const stop = conversation.subscribe(() => {});
     const { channelNow } = connection;
     expect(channelNow.topic).toBe("conversation:c");
@@ -47,7 +47,7 @@ describe("following", () => {
     stop();
   });
 
-  test("shows who has it open, with a device name, and forgets them with the connection", () => {
+  test("shows who is present, with the device name, and clears it on disconnect", () => {
     conversations.setSource(socketConversationSource(connection, "laptop"));
     conversation.subscribe(() => {});
     const { channelNow } = connection;
@@ -64,7 +64,7 @@ describe("following", () => {
     expect(conversation.state().present).toEqual([]);
   });
 
-  test("says how it stands: live, connecting, offline, or refused", () => {
+  test("reports its health: live, connecting, offline or refused", () => {
     conversation.subscribe(() => {});
     expect(conversation.state().health).toBe("connecting");
     connection.channelNow.join();
@@ -83,7 +83,7 @@ describe("following", () => {
     expect(conversation.state()).toMatchObject({ health: "error", error: { code: "missing_scope" } });
   });
 
-  test("a gap makes it follow again from its cursor, so that nothing is left out", () => {
+  test("follows again from its cursor after a gap, without missing an event", () => {
     joined();
     const { channelNow } = connection;
     channelNow.events(1, "r", started);
@@ -94,7 +94,7 @@ describe("following", () => {
     expect(texts()).toEqual([["ab", "streaming"]]);
   });
 
-  test("listeners hear of the first word at once, then once per picture", async () => {
+  test("notifies listeners of the first word at once, then once per frame", async () => {
     joined();
     await settled();
     environment.pass(100);
@@ -115,7 +115,7 @@ describe("following", () => {
 });
 
 describe("objects", () => {
-  test("are shared while somebody uses them, and dropped a while after the last one left", async () => {
+  test("are shared between subscribers, and dropped a while after the last one unsubscribes", async () => {
     const first = joined();
     await settled();
     const second = conversations.get("c").subscribe(() => {});
@@ -138,7 +138,7 @@ describe("objects", () => {
     expect(connection.channelNow.join()).toEqual({ replay: 1_000 });
   });
 
-  test("somebody who comes back within that while finds everything there", () => {
+  test("are kept for a subscriber that returns within that time", () => {
     const stop = joined();
     connection.channelNow.events(1, "r", started, delta("a"));
     stop();
@@ -150,8 +150,8 @@ describe("objects", () => {
   });
 });
 
-describe("the end", () => {
-  test("a stop that finds nothing to stop mends what was shown as running", async () => {
+describe("ending", () => {
+  test("a stop without a running run clears a run still shown as running", async () => {
     joined();
     connection.channelNow.frame({ type: "hello", cursor: "e-0", run: { run_id: "r", status: "running" } });
     expect(conversation.state().run).not.toBeNull();
@@ -162,7 +162,7 @@ describe("the end", () => {
     expect(conversation.state().run).toBeNull();
   });
 
-  test("a deleted conversation is empty, and the next message begins a new one", async () => {
+  test("empties a deleted conversation, and the next message starts a new one", async () => {
     joined({ message_id: "u", role: "user", run_id: "", parts: [{ text: "old" }], status: "done" });
     connection.channelNow.frame({ type: "resync", reason: "deleted" });
     connection.channelNow.handlers.onLeft(new KhalaError("not_found", "The conversation was deleted."));
@@ -181,7 +181,7 @@ describe("the end", () => {
   });
 });
 
-test("when somebody else signs in, nothing of the first person is left, and nothing of theirs is sent", async () => {
+test("when another user signs in, drops the first user's messages and sends none of theirs", async () => {
   conversations.setScope("ann");
   joined();
   connection.channelNow.events(1, "r", started, asked("secret"));
@@ -195,7 +195,7 @@ test("when somebody else signs in, nothing of the first person is left, and noth
 });
 
 describe("other tabs", () => {
-  test("get what this one has, then each frame, and follow nothing themselves", () => {
+  test("get this tab's state, then each frame, and follow nothing themselves", () => {
     joined();
     connection.channelNow.events(1, "r", started, asked("Hi"), delta("a"));
     const follower = openConversations(connection, http, environment);
@@ -208,7 +208,7 @@ describe("other tabs", () => {
     expect(there.state().messages).toEqual(conversation.state().messages);
     expect(there.state().health).toBe("connecting");
     expect(connection.channels).toHaveLength(1);
-    // The leader is gone: this tab takes the socket, and goes on from where it is.
+    // The leader has closed: this tab takes the socket, and continues from its cursor.
     conversations.close();
     follower.setSource(socketConversationSource(connection));
     expect(connection.channelNow.join()).toEqual({ after: "e-4" });
@@ -216,7 +216,7 @@ describe("other tabs", () => {
     expect(there.state().messages[1]!.parts).toEqual([{ text: "abc" }]);
   });
 
-  test("a conversation that only another tab looks at is followed for it, until it leaves", () => {
+  test("a conversation open only in another tab is followed for it, until it unsubscribes", () => {
     const seen: (ConversationState | ConversationFrame)[] = [];
     const leaving = new AbortController();
     const sink = {
@@ -236,7 +236,7 @@ describe("other tabs", () => {
   });
 });
 
-test("the list and the log of conversations are asked for page by page", async () => {
+test("requests the list and the log of conversations page by page", async () => {
   const list = conversations.list({ limit: 5, after: "x" });
   expect(http.last).toMatchObject({
     method: "GET",

@@ -60,7 +60,7 @@ export interface LiveConversationOptions {
   readonly onIdle: (room: LiveConversation) => void;
 }
 
-/** One array, so that nothing has changed while nobody is there. */
+/** One shared array, so that an empty list never counts as a change. */
 const NOBODY: readonly PresentJson[] = [];
 
 /** The view of a conversation that is not open. */

@@ -21,7 +21,7 @@ beforeEach(() => {
   ({ connection, http, environment, conversation, joined, texts } = handConversation());
 });
 
-test("a message is shown at once, and never twice, whichever of its event and its answer comes first", async () => {
+test("shows a message at once and never twice, whichever of its event and its answer arrives first", async () => {
   joined();
   const { channelNow } = connection;
   const first = conversation.send("one");
@@ -54,7 +54,7 @@ test("a message is shown at once, and never twice, whichever of its event and it
   ]);
 });
 
-test("a message of another device that says the same does not take the place of ours", async () => {
+test("a message of another device with the same text does not replace ours", async () => {
   joined();
   const sent = conversation.send("hi", { policy: "queue" });
   await settled();
@@ -68,7 +68,7 @@ test("a message of another device that says the same does not take the place of 
   ]);
 });
 
-test("an answer that is lost is asked for again with the same key", async () => {
+test("retries with the same key when the answer is lost", async () => {
   joined();
   const sent = conversation.send("hi");
   await settled();
@@ -84,7 +84,7 @@ test("an answer that is lost is asked for again with the same key", async () => 
 });
 
 test.each(["conversation_busy", "invalid_request"] as const)(
-  "one that is refused with %s is not shown any more, and says why",
+  "removes a message refused with %s, and rejects with the reason",
   async (code) => {
     joined();
     const sent = conversation.send("hi");
@@ -97,7 +97,7 @@ test.each(["conversation_busy", "invalid_request"] as const)(
   },
 );
 
-test("it is given up after a minute without an answer, and when the caller aborts", async () => {
+test("abandons a message after a minute without an answer, and when the caller aborts", async () => {
   joined();
   const late = conversation.send("late").catch((error) => error);
   for (let i = 0; i < 40; i++) {
@@ -115,7 +115,7 @@ test("it is given up after a minute without an answer, and when the caller abort
   expect(texts()).toEqual([]);
 });
 
-test("what is said one after another is sent one after another", async () => {
+test("sends messages one after the other", async () => {
   joined();
   const both = [conversation.send("one"), conversation.send("two", { policy: "queue" })];
   await settled();
@@ -126,7 +126,7 @@ test("what is said one after another is sent one after another", async () => {
   expect(await Promise.all(both)).toEqual([{ run_id: "r-1" }, { run_id: "r-2" }]);
 });
 
-test("one that is sent before the history is here stands at its end, also when the history says the same", async () => {
+test("shows a message sent before the history loads at its end, even if the history has the same text", async () => {
   conversation.subscribe(() => {});
   void conversation.send("hi");
   expect(texts()).toEqual([["hi", "sending"]]);

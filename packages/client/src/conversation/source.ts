@@ -9,7 +9,7 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** A socket frame that changes a conversation, or says who has it open. */
+/** A socket frame that changes a conversation or its presence. */
 export type ConversationFrame = HelloJson | SnapshotJson | EventFrameJson | ResyncJson | PresenceJson;
 
 /** The state to resume a conversation from, such as in a new tab. */

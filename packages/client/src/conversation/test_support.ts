@@ -8,7 +8,7 @@ import { socketConversationSource } from "./socket_source.ts";
 import type { ConversationFrame } from "./source.ts";
 import { EMPTY, reduce, type Transcript } from "./transcript.ts";
 
-/** A place to run in, whose time passes when a test says so. */
+/** An environment whose clock the test advances. */
 export class FakeEnvironment implements Environment {
   #now = 1_000;
   #ids = 0;
@@ -57,7 +57,7 @@ export class FakeEnvironment implements Environment {
   }
 }
 
-/** A channel that was asked for, and what a test makes the server do on it. */
+/** A requested channel, and the server's actions on it. */
 export class FakeChannel implements Channel {
   readonly topic: string;
   readonly handlers: ChannelHandlers;
@@ -134,7 +134,7 @@ export class FakeConnection implements Connection {
   close(): void {}
 }
 
-/** A request that waits for what a test answers. */
+/** A request that the test answers. */
 export interface Asked {
   readonly method: string;
   readonly path: string;
@@ -183,7 +183,7 @@ export function delta(text: string, message_id = "m"): EventJson {
   return { text_delta: { message_id, text } };
 }
 
-/** What a person wrote. */
+/** A user's message. */
 export function asked(text: string, message_id = "u"): EventJson {
   return { message: { message_id, role: "user", text, created_at: AT } };
 }
@@ -193,7 +193,7 @@ export function ofRun(runId: string, ...events: readonly EventJson[]): Entry[] {
   return events.map((event) => ({ runId, event }));
 }
 
-/** An entry as it comes over the socket. */
+/** An entry as the socket sends it. */
 export function eventFrame({ runId, event }: Entry, seq: number): ConversationFrame {
   return { type: "event", seq: String(seq), cursor: `e-${seq}`, run_id: runId, event };
 }
@@ -203,7 +203,7 @@ export function framesOf(log: readonly Entry[]): ConversationFrame[] {
   return log.map((entry, i) => eventFrame(entry, i + 1));
 }
 
-/** What frames come to. */
+/** The state after some frames. */
 export function apply(frames: readonly ConversationFrame[]): Transcript {
   return frames.reduce(reduce, EMPTY);
 }
@@ -222,7 +222,7 @@ export function handConversation(options: ConversationsOptions = {}) {
     environment,
     conversations,
     conversation,
-    /** Follows, and has the server begin with what was said before. */
+    /** Follows, and has the server send the earlier messages. */
     joined(...messages: readonly object[]): () => void {
       const stop = conversation.subscribe(() => {});
       const { channelNow } = connection;
@@ -231,7 +231,7 @@ export function handConversation(options: ConversationsOptions = {}) {
       channelNow.frame({ type: "snapshot", messages, cursor: "e-0" });
       return stop;
     },
-    /** What is shown: the text and the status of each message. */
+    /** The text and the status of each shown message. */
     texts: () =>
       conversation
         .state()

@@ -8,7 +8,7 @@ test.each(FOLD_CASES)("$name", ({ events, messages }) => {
   expect(apply(framesOf(ofRun("r", ...events))).messages).toEqual(messages);
 });
 
-test("the end of a run is its outcome", () => {
+test("the end of a run sets the outcome", () => {
   expect(apply(framesOf(ofRun("r", started, asked("Hi"), delta("Hello"), finished)))).toMatchObject({
     run: null,
     outcome: { run_id: "r", status: "finished", reason: "stop" },
@@ -17,7 +17,7 @@ test("the end of a run is its outcome", () => {
   });
 });
 
-test("a run that waits says for what, until its calls are decided and it goes on", () => {
+test("a waiting run lists its pending calls until they are decided and it resumes", () => {
   const waits_for = [{ tool_call_id: "t", tool: "pay", waits_for: "approval" }];
   const waiting = apply(framesOf(ofRun("r", started, { run_waiting: { calls: waits_for } })));
   expect(waiting.run).toMatchObject({ status: "waiting", waits_for });
@@ -28,7 +28,7 @@ test("a run that waits says for what, until its calls are decided and it goes on
   expect(resumed.run).toEqual({ run_id: "r", status: "running" });
 });
 
-test("what is going on is said until something else is", () => {
+test("shows a status until the next event replaces it", () => {
   const searching = apply(framesOf(ofRun("r", started, { status: { text: "searching" } })));
   expect(searching.activity).toBe("searching");
   expect(reduce(searching, eventFrame({ runId: "r", event: delta("a") }, 3)).activity).toBeUndefined();
@@ -43,7 +43,7 @@ test.each([
   expect(transcript).toMatchObject({ run: null, outcome: { run_id: "r", status, ...why } });
 });
 
-test("an object changes only when what it says changed", () => {
+test("an object changes only when its content changes", () => {
   const before = apply(
     framesOf(ofRun("r", started, asked("Hi"), delta("a"), { custom: { message_id: "m" } })),
   );
@@ -57,7 +57,7 @@ test("an object changes only when what it says changed", () => {
   expect(reduce(after, snapshot).messages).toBe(after.messages);
 });
 
-test("an event that leaves out others is told from one that follows", () => {
+test("tells a gap in the sequence from the next event", () => {
   const transcript = apply(framesOf(ofRun("r", started)));
   expect(leavesGap(transcript, eventFrame({ runId: "r", event: delta("a") }, 2))).toBe(false);
   expect(leavesGap(transcript, eventFrame({ runId: "r", event: delta("b") }, 3))).toBe(true);
@@ -65,12 +65,12 @@ test("an event that leaves out others is told from one that follows", () => {
   expect(leavesGap(later, eventFrame({ runId: "r", event: delta("b") }, 8))).toBe(false);
 });
 
-test("a hello alone is no position: what was said before it is not here yet", () => {
+test("a hello sets no cursor: the earlier messages are not loaded yet", () => {
   const hello = { type: "hello", conv_id: "c", cursor: "e-9", run: { run_id: "r", status: "running" } };
   expect(reduce(EMPTY, hello)).toMatchObject({ cursor: "", run: { run_id: "r" } });
 });
 
-test("the record of a run that lags behind its log does not bring the run back", () => {
+test("a run record that lags behind its log does not show the run again", () => {
   const transcript = apply(framesOf(ofRun("r", started, delta("a"), finished)));
   const hello = { type: "hello", cursor: "e-3", run: { run_id: "r", status: "running" } };
   expect(reduce(transcript, hello).run).toBeNull();
@@ -85,7 +85,7 @@ describe("after resync", () => {
     { message_id: "new", role: "user", run_id: "s", parts: [{ text: "!" }] },
   ];
 
-  test("what is shown stays until the snapshot replaces all of it", () => {
+  test("keeps the messages shown until the snapshot replaces them", () => {
     const waiting = reduce(before, { type: "resync", reason: "trimmed" });
     expect(waiting.messages).toBe(before.messages);
     const after = reduce(waiting, { type: "snapshot", messages: kept, cursor: "f-1" });
@@ -94,34 +94,34 @@ describe("after resync", () => {
     expect(reduce(after, eventFrame({ runId: "s", event: delta("b") }, 2)).messages).toHaveLength(2);
   });
 
-  test("older messages stay when the snapshot continues them", () => {
+  test("keeps older messages when the snapshot continues them", () => {
     const waiting = reduce(before, { type: "resync", reason: "trimmed" });
     const messages = [{ ...kept[0]!, parent_id: "u" }];
     const after = reduce(waiting, { type: "snapshot", messages, cursor: "f-1" });
     expect(after.messages.map(({ message_id }) => message_id)).toEqual(["u", "new"]);
   });
 
-  test("what was deleted is gone at once, and nothing is known of what comes", () => {
+  test("removes a deleted conversation at once, with its cursor", () => {
     const after = reduce(before, { type: "resync", reason: "deleted" });
     expect(after).toMatchObject({ messages: [], run: null, cursor: "", seq: "0" });
   });
 });
 
-describe("what another tab has", () => {
+describe("the state of another tab", () => {
   const log = ofRun("r", started, asked("Hi"), delta("a"), delta("b"), delta("c"));
   const state = apply(framesOf(log));
 
-  test("is gone on from", () => {
+  test("is continued by the next event", () => {
     const after = reduce(restoreState(EMPTY, state), eventFrame({ runId: "r", event: delta("d") }, 6));
     expect(after.messages[1]!.parts).toEqual([{ text: "abcd" }]);
   });
 
-  test("is passed over when it is older, so that no word disappears and comes again", () => {
+  test("is ignored when it is older, so that no word disappears and returns", () => {
     const older = apply(framesOf(log.slice(0, 3)));
     expect(restoreState(state, older)).toBe(state);
   });
 
-  test("is taken when it is another conversation under the same name", () => {
+  test("is used when it is another conversation under the same name", () => {
     const other = apply(framesOf(ofRun("s", started, asked("New", "v"))));
     expect(restoreState(state, other).messages).toEqual(other.messages);
   });

@@ -141,7 +141,7 @@ function afterEvent(before: Transcript, frame: EventFrameJson): Transcript {
   return withRun(next, { run_id: runId, status, ...(created && { created_at: created }), ...waits });
 }
 
-/** What the run waits for after an event; undefined when it does not wait. A decision alone does not end the wait. */
+/** The calls a run waits for after an event; undefined when it does not wait. A decision alone does not end the wait. */
 function waitOf(run: RunJson | null, event: EventJson): Pick<RunJson, "waits_for"> | undefined {
   if (event.run_waiting) return { waits_for: event.run_waiting.calls ?? [] };
   if (run?.status !== "waiting" || event.run_resumed) return undefined;

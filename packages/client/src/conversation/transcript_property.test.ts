@@ -7,7 +7,7 @@ import type { ConversationFrame, ConversationState } from "./source.ts";
 import { apply, asked, delta, type Entry, eventFrame, framesOf, ofRun, started } from "./test_support.ts";
 import { EMPTY, fromStored, reduce, restoreState, type Transcript } from "./transcript.ts";
 
-/** The server's side: what the log comes to after so many entries. */
+/** The server's side: the messages after a number of log entries. */
 function serverAt(log: readonly Entry[], seq: number) {
   const transcript = new ServerTranscript();
   for (const { runId, event } of log.slice(0, seq)) transcript.add({ runId, event });
@@ -84,7 +84,7 @@ const logs = fc
     }),
   );
 
-/** What the line does to the frames: how far they come, and how the client goes on after a break. */
+/** The faults of the connection: how many frames arrive, and how the client continues after a break. */
 const breaks = fc.array(
   fc.record({
     after: fc.nat(8),
@@ -96,7 +96,7 @@ const breaks = fc.array(
   { maxLength: 6 },
 );
 
-test("for the same log the client shows what the server does", () => {
+test("folds any log to the same messages as the server", () => {
   fc.assert(
     fc.property(logs, (log) => {
       const { messages, run: running } = serverAt(log, log.length);
@@ -107,7 +107,7 @@ test("for the same log the client shows what the server does", () => {
   );
 });
 
-test("wherever the line is cut, frames are repeated, or a snapshot is taken, the transcript is that of the uncut log", () => {
+test("cuts, repeated frames and snapshots give the same transcript as the uninterrupted log", () => {
   fc.assert(
     fc.property(logs, breaks, fc.constantFrom(200, MAX_CHARACTERS), (log, plan, room) => {
       let transcript = EMPTY;
@@ -121,7 +121,7 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
         }
       };
       for (const { after, repeat, how, lag } of plan) {
-        // What the device kept was written a while before the break.
+        // The device's stored state is somewhat older than the break.
         if (transcript.cursor !== "") device = { kept: limitSize(transcript, room), seq };
         deliver(after, repeat);
         const head = Math.min(log.length, seq + after);
@@ -159,7 +159,7 @@ test("wherever the line is cut, frames are repeated, or a snapshot is taken, the
       deliver(log.length, 0);
       const uncut = apply(framesOf(log));
       expect(transcript.messages).toEqual(uncut.messages);
-      // When the log goes on after the last break, what runs is known as well.
+      // Once the log continues after the last break, the active run is known as well.
       if (transcript.memory.exact) expect(shown(transcript)).toEqual(shown(uncut));
     }),
     { numRuns: 150 },

@@ -8,7 +8,7 @@ beforeEach(() => {
   hand = handClient();
 });
 
-test("each question is asked at its route", () => {
+test("sends each request to its route", () => {
   const { ops } = hand.client;
   void ops.about();
   void ops.documents({ topic: "t", search: "run:", limit: 5 });
@@ -35,7 +35,7 @@ test("each question is asked at its route", () => {
   ]);
 });
 
-test("the overview comes while somebody subscribes, on one channel", () => {
+test("subscribes to the overview while it has listeners, on one channel", () => {
   const { live } = hand.client.ops;
   let heard = 0;
   const stops = [live.subscribe(() => heard++), live.subscribe(() => {})];
@@ -51,7 +51,7 @@ test("the overview comes while somebody subscribes, on one channel", () => {
   expect(live.state()).toMatchObject({ live: false, overview: { uptime_s: 1 } });
 });
 
-test("when it does not come, what was heard last stays, with the reason", () => {
+test("keeps the last overview while disconnected, with the reason", () => {
   const { live } = hand.client.ops;
   live.subscribe(() => {});
   const { channelNow } = hand.connection;
@@ -67,7 +67,7 @@ test("when it does not come, what was heard last stays, with the reason", () => 
   expect(live.state()).toEqual({ live: true, overview: { uptime_s: 1 } });
 });
 
-test("one that was refused is requested again by the next subscriber", () => {
+test("requests a refused overview again for the next subscriber", () => {
   const { live } = hand.client.ops;
   live.subscribe(() => {});
   hand.connection.channelNow.handlers.onLeft(new KhalaError("missing_scope", "No ops."));
@@ -78,7 +78,7 @@ test("one that was refused is requested again by the next subscriber", () => {
   expect(live.state()).toEqual({ live: true });
 });
 
-test("a tab whose socket is another's asks by HTTP, and joins when the socket becomes its own", async () => {
+test("a follower tab requests by HTTP, and joins when it gets the socket", async () => {
   hand.connection.become({ role: "follower" });
   const { live } = hand.client.ops;
   const stop = live.subscribe(() => {});

@@ -52,7 +52,7 @@ export interface Ops {
   readonly live: LiveOverview;
   topics(): Promise<TopicListJson>;
   documents(filter: DocumentFilter): Promise<DocumentListJson>;
-  /** Versions of a document, newest first, as far as the journal goes back. */
+  /** Versions of a document, newest first, as far back as the journal reaches. */
   history(docKey: string): Promise<DocumentHistoryJson>;
   sockets(): Promise<SocketListJson>;
   conversations(options?: {
@@ -72,9 +72,9 @@ export interface Ops {
   /** Development only. */
   traces(options?: { readonly limit?: number; readonly correlation_id?: string }): Promise<TraceListJson>;
   trace(traceId: string): Promise<TraceJson>;
-  /** Who did what, newest first. */
+  /** The audit log, newest first. */
   audit(filter?: AuditFilter): Promise<AuditListJson>;
-  /** What the org uses of its quotas; for the platform of every org, or of one. */
+  /** The org's use of its quotas; for the platform that of every org, or of one. */
   quotas(options?: { readonly org?: string }): Promise<QuotaListJson>;
   /** The effective settings, secrets hidden. */
   config(): Promise<SettingListJson>;

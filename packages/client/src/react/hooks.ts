@@ -118,19 +118,19 @@ export function useBoard(correlationId?: string): BoardHook {
   return useMemo(() => ({ board, correlation }), [board, correlation]);
 }
 
-/** What waits for a person, and how to decide it. */
+/** Pending approvals, and how to decide them. */
 export interface ApprovalsHook {
   /** Oldest first; undefined until it is known. */
   readonly approvals: readonly PendingApprovalJson[] | undefined;
   /** Why the last request failed. */
   readonly error: Error | undefined;
-  /** Decides one, of a conversation or of the board. Rejects when somebody decided otherwise. */
+  /** Decides one, of a conversation or of the board. Rejects when it was decided differently. */
   decide(approval: PendingApprovalJson, decision: ApprovalDecision): Promise<void>;
   /** Asks the server now. */
   refresh(): Promise<void>;
 }
 
-/** What waits for a person, in conversations and on the board. It is read again every `everyMs`, and after each decision. */
+/** Pending approvals, in conversations and on the board. Reads them again every `everyMs`, and after each decision. */
 export function useApprovals({ everyMs = 3_000 }: { readonly everyMs?: number } = {}): ApprovalsHook {
   const { approvals: inbox } = useKhala();
   const [read, setRead] = useState<Pick<ApprovalsHook, "approvals" | "error">>(NOTHING_READ);
@@ -273,7 +273,7 @@ function shallowEqual(a: unknown, b: unknown): boolean {
   );
 }
 
-/** What one stream's screens need to write. */
+/** The functions and state for writing to one stream. */
 export interface AppendHook<Event> {
   /** Appends events to a stream, all or none. Waits for the network; rejects when the server refuses. */
   readonly append: (
@@ -287,7 +287,7 @@ export interface AppendHook<Event> {
 
 const NOTHING_PENDING: readonly PendingAppend[] = [];
 
-/** Appends to the streams of a path, such as `/runtime/v1/runs`, and shows what is pending. */
+/** Appends to the streams of a path, such as `/runtime/v1/runs`, and shows pending appends. */
 export function useAppend<Event extends object = AnyAppends[string]>(path: string): AppendHook<Event> {
   const { sync } = useKhala<BoardTopics, Record<string, Event>>();
   const subscribe = useCallback((listener: () => void) => sync.onPending(listener), [sync]);

@@ -60,7 +60,7 @@ describe("useDoc", () => {
     return createElement("p", null, `${phase}: ${data?.text ?? "nothing"}`);
   }
 
-  test("shows a document and each change of it", async () => {
+  test("shows a document and every change", async () => {
     await render(createElement(Note, { id: "a" }));
     expect(element.innerHTML).toBe("<p>loading: nothing</p>");
     await change(() => hand.topics.replace("notes", { a: { text: "one" } }));
@@ -71,7 +71,7 @@ describe("useDoc", () => {
     expect(element.innerHTML).toBe("<p>live: nothing</p>");
   });
 
-  test("in Strict Mode a topic is followed once, and not at all a while after the component is gone", async () => {
+  test("follows a topic once in Strict Mode, and unsubscribes a while after unmounting", async () => {
     await render([createElement(Note, { id: "a", key: 1 }), createElement(Note, { id: "b", key: 2 })]);
     expect(hand.topics.sinks("notes")).toHaveLength(1);
     expect(hand.topics.followed).toHaveLength(1);
@@ -82,7 +82,7 @@ describe("useDoc", () => {
     expect(hand.environment.timers).toBe(0);
   });
 
-  test("another key is another document, at once", async () => {
+  test("shows another document at once when the key changes", async () => {
     let show: (id: string) => void = () => {};
     function Chosen() {
       const [id, setId] = useState("a");
@@ -97,7 +97,7 @@ describe("useDoc", () => {
 });
 
 describe("useList", () => {
-  test("shows the documents by their keys, and those that are chosen", async () => {
+  test("shows the documents in the order of their keys, filtered and selected", async () => {
     function Notes() {
       const all = useList("notes");
       const open = useList("notes", {
@@ -115,7 +115,7 @@ describe("useList", () => {
     expect(element.innerHTML).toBe("a,b,c / A");
   });
 
-  test("a change that is left out renders nothing, and what stays the same is the same object", async () => {
+  test("does not render for a filtered change, and keeps unchanged objects", async () => {
     const seen: unknown[] = [];
     const results: { items: readonly unknown[] }[] = [];
     function Open() {
@@ -144,7 +144,7 @@ describe("useList", () => {
 describe("useList of a part", () => {
   const part = "notes?project=p1" as const;
 
-  test("follows the part alone, keeps its order, and renders nothing for what is left out", async () => {
+  test("follows only the part, keeps its order, and does not render for filtered changes", async () => {
     let rendered = 0;
     function Notes() {
       const { items } = useList("notes", {
@@ -170,7 +170,7 @@ describe("useList of a part", () => {
     expect(element.innerHTML).toBe("z,c");
   });
 
-  test("a document alone follows nothing else", async () => {
+  test("follows only the document with `alone`", async () => {
     function Note() {
       return useDoc("notes", "n:1", { alone: true }).data?.text ?? "nothing";
     }
@@ -225,7 +225,7 @@ describe("useConversation", () => {
   });
 });
 
-test("what changes in the middle of a render is shown by all components or by none", async () => {
+test("all components of a render show the same state, even if it changes meanwhile", async () => {
   const { connection } = hand;
   let begin: () => void = () => {};
   let interrupt = false;
@@ -261,7 +261,7 @@ test("what changes in the middle of a render is shown by all components or by no
 });
 
 describe("useBoard and useConnection", () => {
-  test("a correlation is shown as it goes on", async () => {
+  test("shows the progress of a correlation", async () => {
     function Progress({ id }: { id?: string }) {
       const { correlation, board } = useBoard(id);
       return `${correlation.data?.status ?? "unknown"} ${typeof board.publish}`;
@@ -276,7 +276,7 @@ describe("useBoard and useConnection", () => {
     expect(element.innerHTML).toBe("done functionunknown function");
   });
 
-  test("the state of the connection is shown as it changes, and nobody listens after the component is gone", async () => {
+  test("shows the state of the connection, and unsubscribes on unmount", async () => {
     const State = () => useConnection().state;
     await render(createElement(State));
     expect(element.innerHTML).toBe("live");
@@ -288,7 +288,7 @@ describe("useBoard and useConnection", () => {
   });
 });
 
-describe("on a server", () => {
+describe("server rendering", () => {
   function Page() {
     const note = useDoc("notes", "a");
     const notes = useList("notes");
@@ -298,7 +298,7 @@ describe("on a server", () => {
     return [note.phase, notes.items.length, messages.length, health, correlation.phase, state].join(" ");
   }
 
-  test("everything renders, follows nothing, and is taken over by the browser without a mismatch", async () => {
+  test("renders without subscribing, and hydrates in the browser without a mismatch", async () => {
     const html = renderToString(inProvider(createElement(Page)));
     expect(html).toBe("loading 0 0 connecting loading idle");
     expect(hand.topics.followed).toEqual([]);
@@ -318,12 +318,12 @@ describe("on a server", () => {
   });
 });
 
-test("a hook without a provider says what to do", () => {
+test("a hook without a provider throws an error that says what to do", () => {
   const Bare = () => String(useKhala());
   expect(() => renderToString(createElement(Bare))).toThrow("KhalaProvider");
 });
 
-test("the hooks of an app know its documents", () => {
+test("the hooks of an app have the types of its documents", () => {
   const uses = () => ({ doc: useDoc("notes", "a"), list: useList("notes"), other: useDoc("else", "a") });
   type Uses = ReturnType<typeof uses>;
   expectTypeOf<Uses["doc"]["data"]>().toEqualTypeOf<HandDocuments["notes"] | undefined>();
@@ -349,7 +349,7 @@ describe("useAppend", () => {
   }
   let press: () => Promise<unknown>;
 
-  test("shows what is pending until the document arrives", async () => {
+  test("shows a pending append until its document arrives", async () => {
     await render(createElement(Tasks));
     await change(() => hand.topics.replace("notes", {}));
     await change(() => void press());

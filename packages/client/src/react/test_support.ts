@@ -31,7 +31,7 @@ class HandTopics implements TopicSource {
     this.followed.push({ topic, sink, signal });
   }
 
-  /** Who follows a topic at the moment. */
+  /** The sinks that follow a topic now. */
   sinks(topic: string): TopicSink[] {
     return this.followed
       .filter((following) => following.topic === topic && !following.signal.aborted)
@@ -70,7 +70,7 @@ class HandTopics implements TopicSource {
   }
 }
 
-/** What its topics hold. */
+/** The documents of its topics. */
 export interface HandDocuments {
   readonly notes: { readonly text: string; readonly done?: boolean; readonly project?: string };
 }

@@ -16,7 +16,7 @@ import type { Storage, StoredDocument, TopicChange } from "./storage.ts";
 
 /** A driver under test, with an empty store. */
 export interface StorageUnderTest {
-  /** Opens a storage on the store. Opened again after `close`, it has what was committed if it is persistent. */
+  /** Opens a storage on the store. Opened again after `close`, a persistent one has the committed state. */
   open(): Promise<Storage>;
   /** False for a storage in memory. */
   readonly persistent: boolean;

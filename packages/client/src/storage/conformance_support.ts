@@ -18,7 +18,7 @@ function historyAt(watermark: number): StoredDocument[] {
   return [...documents.values()];
 }
 
-/** What a client stores that has followed the history from one watermark to another. */
+/** The stored state of a client that followed the history from one watermark to another. */
 function changesBetween(from: number, to: number): Pick<TopicChange, "put" | "remove"> {
   const before = new Map(historyAt(from).map((document) => [document.key, canonical(document)]));
   const after = historyAt(to);
@@ -108,7 +108,7 @@ export async function failure(work: Promise<unknown>): Promise<void> {
   ensure(failed, "it did not fail");
 }
 
-/** Resolves when the change was refused as one that does not follow what is stored. */
+/** Resolves when the change was refused because it does not continue the stored state. */
 export async function refused(work: Promise<unknown>): Promise<void> {
   const error = await work.then(
     () => undefined,

@@ -93,7 +93,7 @@ export function withStorageTimeout<T>(environment: Environment, work: Promise<T>
   });
 }
 
-/** Resolves with the work, or with undefined when it is not done in time. The work goes on. */
+/** Resolves with the work, or with undefined when it takes too long. The work continues. */
 export function withPatience<T>(
   environment: Environment,
   ms: number,

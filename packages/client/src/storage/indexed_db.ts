@@ -52,7 +52,7 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
       for (const key of remove) documents.delete([scope, topic, key]);
       for (const [n, document] of put.entries()) {
         const request = documents.put(document, [scope, topic, document.key]);
-        // Waits now and then, so that thousands of documents do not block the page.
+        // Yields at intervals, so that thousands of documents do not block the page.
         if (n % PUT_AT_ONCE === PUT_AT_ONCE - 1) await resultOf(request);
       }
       cursors.put(cursor, [scope, topic]);

@@ -8,7 +8,7 @@ const at = (watermark: number) => ({ epoch: "e", watermark: String(watermark) })
 const bytes = ({ entries }: FakeLocalStorage) =>
   [...entries].reduce((sum, [key, value]) => sum + key.length + value.length, 0);
 
-test("however many changes are stored, they are few values, and not much more than the documents", async () => {
+test("stores any number of changes in few values, little larger than the documents", async () => {
   const store = new FakeLocalStorage();
   const storage = localStorage({ store });
   const once = localStorage({ store: new FakeLocalStorage() });
@@ -33,7 +33,7 @@ test("however many changes are stored, they are few values, and not much more th
   expect((await storage.load("s", "t"))?.documents).toHaveLength(50);
 });
 
-test("a store without room to tidy up still takes changes, as long as they fit", async () => {
+test("a full store accepts further changes as long as they fit", async () => {
   const store = new FakeLocalStorage();
   const storage = localStorage({ store });
   await storage.commit("s", "t", {
@@ -65,7 +65,7 @@ test("a store without room to tidy up still takes changes, as long as they fit",
   expect(after?.documents.find(({ key }) => key === `k${stored}`)?.version).toBe(String(stored));
 });
 
-test("values are of a bounded size, except of a document that is larger itself", async () => {
+test("values have a bounded size, except for a single larger document", async () => {
   const sizes: number[] = [];
   const entries = new Map<string, string>();
   const storage = asyncStorage(
@@ -91,7 +91,7 @@ test("values are of a bounded size, except of a document that is larger itself",
   expect((await storage.load("s", "t"))?.documents).toHaveLength(101);
 });
 
-test("what a crash left behind is removed when the topic is opened again", async () => {
+test("removes the remains of a crash when the topic is opened again", async () => {
   const store = new FakeLocalStorage();
   const whole = { replace: true, put: puts(["a"], 1), remove: [], cursor: at(1) } as const;
   await localStorage({ store }).commit("s", "t", whole);
@@ -106,7 +106,7 @@ test("what a crash left behind is removed when the topic is opened again", async
   expect(store.length).toBe(before);
 });
 
-test("keys of others are left alone", async () => {
+test("leaves keys of others alone", async () => {
   const store = new FakeLocalStorage();
   store.setItem("theirs", "kept");
   const storage = localStorage({ store });

@@ -133,7 +133,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
     ) {
       const entries = await read(base, last);
       if (!entries) {
-        // Older documents are lost, so what is left of them, with a newer cursor, would be a lie.
+        // Older documents are lost, so the remaining ones with a newer cursor would be wrong.
         await drop((key) => key.startsWith(base));
         throw new Error("what was stored is damaged, and was removed; the topic has to be stored as a whole");
       }
@@ -166,7 +166,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
 
   async function drop(matches: (key: string) => boolean): Promise<void> {
     for (const base of [...tidy]) if (matches(base)) tidy.delete(base);
-    // Heads first: without its head a topic is gone, whatever else is left of it.
+    // Heads first: without its head a topic counts as removed, whatever else is stored.
     await removeAll((key) => matches(key) && key.endsWith(":head"));
     await removeAll(matches);
   }
@@ -191,7 +191,7 @@ function overlay(onto: Map<string, Entry>, entries: Iterable<Entry>): void {
   }
 }
 
-/** The entries as JSON, in values of a bounded size. What is gone from the oldest segment need not be remembered. */
+/** The entries as JSON, in values of a bounded size. Deletions from the oldest segment need not be remembered. */
 function encode(entries: ReadonlyMap<string, Entry>, oldest: boolean, valueSize: number): string[] {
   const texts: string[] = [];
   let part: string[] = [];

@@ -5,7 +5,7 @@ import { sqlite } from "./sqlite.ts";
 
 const cursor = { epoch: "e", watermark: "1" };
 
-test("a full disk is said, and leaves what was stored", async () => {
+test("reports a full disk, and keeps the stored data", async () => {
   const database = new DatabaseSync(":memory:");
   const storage = sqlite(database);
   await storage.commit("s", "t", { replace: true, put: puts(["a"], 1), remove: [], cursor });
@@ -24,7 +24,7 @@ test("a full disk is said, and leaves what was stored", async () => {
   expect(await storage.load("s", "t")).toEqual({ documents: puts(["a"], 1), cursor });
 });
 
-test("a transaction of the app is neither joined nor undone", async () => {
+test("does not join or roll back a transaction of the app", async () => {
   const database = new DatabaseSync(":memory:");
   const storage = sqlite(database);
   await storage.commit("s", "t", { replace: true, put: [], remove: [], cursor });
@@ -42,7 +42,7 @@ test("a transaction of the app is neither joined nor undone", async () => {
   expect((await storage.load("s", "t"))?.documents).toHaveLength(1);
 });
 
-test("nothing of the app comes between the steps of a commit", async () => {
+test("no statement of the app runs between the steps of a commit", async () => {
   const database = new DatabaseSync(":memory:");
   const storage = sqlite(database);
   database.exec("CREATE TABLE own (n)");

@@ -34,7 +34,7 @@ export class Faults {
   }
 }
 
-/** What a browser's localStorage does, without a browser. Failing steps are those that write. */
+/** A localStorage without a browser. Only writing steps fail. */
 export class FakeLocalStorage implements LocalStorageLike {
   readonly entries = new Map<string, string>();
   readonly faults = new Faults();

@@ -30,7 +30,7 @@ function world() {
 const unavailable = (ms?: number) =>
   new KhalaError("unavailable", "later", ms === undefined ? {} : { retry_after_ms: ms });
 
-test("an event is sent with an id, and again with the same id until the server answers", async () => {
+test("sends an event with an id, and retries with the same id until the server answers", async () => {
   const { appends, place, asked, last } = world();
   const done = appends.append(PATH, "t1", added);
   expect(appends.pending()).toMatchObject([{ path: PATH, id: "t1", state: "sending" }]);
@@ -48,7 +48,7 @@ test("an event is sent with an id, and again with the same id until the server a
   expect(appends.pending()).toEqual([]);
 });
 
-test("the appends of one stream keep their order; other streams do not wait", async () => {
+test("keeps the order of a stream's appends, and does not make other streams wait", async () => {
   const { appends, asked, place } = world();
   const first = appends.append(PATH, "t1", added);
   const second = appends.append(PATH, "t1", { type: "task.done" });
@@ -67,7 +67,7 @@ test("the appends of one stream keep their order; other streams do not wait", as
   expect(await second).toEqual({ seq: "2" });
 });
 
-test("what waits for the network is sent as soon as there is one", async () => {
+test("sends a waiting append as soon as the network returns", async () => {
   const { appends, place, asked, last } = world();
   place.online.set(false);
   const done = appends.append(PATH, "t1", added);
@@ -82,7 +82,7 @@ test("what waits for the network is sent as soon as there is one", async () => {
   expect(place.timers).toBe(0);
 });
 
-test("an append is pending until its document changes, whichever of the answer and the document comes first", async () => {
+test("keeps an append pending until its document changes, whichever of them arrives first", async () => {
   const { appends, source, place, last } = world();
   const document = { topic: "t", key: "task:t1" };
   const first = appends.append(PATH, "t1", added, { document });
@@ -109,7 +109,7 @@ test("an append is pending until its document changes, whichever of the answer a
   expect(appends.pending()).toEqual([]);
 });
 
-test("an event that changes no document is not pending for ever", async () => {
+test("stops waiting for a document that never changes", async () => {
   const { appends, place, last } = world();
   const done = appends.append(PATH, "t1", added, { document: { topic: "t", key: "task:t1" } });
   await settled();
@@ -119,7 +119,7 @@ test("an event that changes no document is not pending for ever", async () => {
   expect(appends.pending()).toEqual([]);
 });
 
-test("a conflict is not retried, and says what to read", async () => {
+test("does not retry a conflict, and says what to read", async () => {
   const { appends, asked, last } = world();
   const done = appends.append(PATH, "t1", added, { expectedSeq: 3 });
   await settled();
@@ -144,7 +144,7 @@ test("a conflict is not retried, and says what to read", async () => {
   expect(asked).toHaveLength(2);
 });
 
-test("a refused append does not hold up the ones behind it, and neither does a fault that stays", async () => {
+test("neither a refused append nor a persistent error blocks the ones behind it", async () => {
   const { appends, asked, place } = world();
   const refused = appends.append(PATH, "t1", added).catch(({ code }) => code);
   const faulty = appends.append(PATH, "t1", added).catch(({ code }) => code);
@@ -162,7 +162,7 @@ test("a refused append does not hold up the ones behind it, and neither does a f
   expect(await good).toEqual({ seq: "1" });
 });
 
-test("what waits is bounded, given up by its signal, and dropped when another person signs in", async () => {
+test("bounds pending appends, aborts by signal, and drops them when another user signs in", async () => {
   const { appends, drop, place } = world();
   const rejected: string[] = [];
   const note = (error: Error) => void rejected.push(error instanceof KhalaError ? error.code : error.name);

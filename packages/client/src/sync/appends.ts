@@ -132,7 +132,7 @@ class AppendQueue {
     stops.push(() => signal.removeEventListener("abort", give));
   }
 
-  /** Follows the document. The answer tells whether it has changed since. */
+  /** Follows the document. The return value shows whether it has changed since. */
   #watch(entry: Entry): () => boolean {
     const { document } = entry.shown;
     if (!document) return () => true;

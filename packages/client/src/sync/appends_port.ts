@@ -9,7 +9,7 @@ export interface AppendedEvent {
   readonly event_id?: string;
 }
 
-/** What may be appended, by the path of the stream, when the app declares nothing. */
+/** The events that may be appended, by the path of the stream, when the app declares nothing. */
 export type AnyAppends = Readonly<Record<string, AppendedEvent>>;
 
 /** An event of a stream, as the server has it. */

@@ -80,7 +80,7 @@ describe.each(Object.entries(DRIVERS))("the storage %s, cleared while a client i
     },
   );
 
-  test("after the clear, nothing of it is written until the topic is listed again", async () => {
+  test("writes nothing after the clear until the topic is listed again", async () => {
     const storage = open();
     const { sink } = await follow(storage, 5);
     await storage.clear();
@@ -91,7 +91,7 @@ describe.each(Object.entries(DRIVERS))("the storage %s, cleared while a client i
     expect((await storage.load("s", "t"))?.cursor).toEqual(at(10));
   });
 
-  test("a cleared conversation leaves the stored topics alone", async () => {
+  test("clearing a conversation keeps the stored topics", async () => {
     const storage = open();
     const { sink } = await follow(storage, 5);
     await storage.clear("s", "conversation:c1");

@@ -76,7 +76,7 @@ export class Documents {
   }
 
   /**
-   * Prepares to replace all documents, in slices of bounded length. The caller changes nothing meanwhile, and nothing is visible
+   * Prepares to replace all documents, in slices of bounded length. The caller changes nothing until then, and nothing is visible
    * until `take` replaces everything in one step. Unchanged documents stay the same objects.
    */
   async replacement(documents: Iterable<StoredDocument>, slices: WorkSlices): Promise<Replacement> {

@@ -84,7 +84,7 @@ export class Fetcher {
       if (status === 304) return { ...stored, hash: shownHash ?? "", payload: item?.data };
       return toStored(body as WireDocument);
     } catch (error) {
-      // Deleted, or not visible any more: the update that says so follows.
+      // Deleted, or no longer visible: the update for that follows.
       if (error instanceof KhalaError && error.code === "not_found")
         return { key: stored.key, version: stored.version, hash: "", deleted: true };
       throw error;

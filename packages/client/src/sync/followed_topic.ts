@@ -186,7 +186,7 @@ export class FollowedTopic {
     this.#cancelRetry = this.#options.environment.timer(wait, () => this.joined());
   }
 
-  /** Passes pending updates to the sink. Updates that arrive meanwhile go with the next call. */
+  /** Passes pending updates to the sink. Updates that arrive during the call go with the next one. */
   #hand(): void {
     this.#handing ??= this.#handAll()
       .catch((error: unknown) => {

@@ -23,7 +23,7 @@ const ADA = JSON.stringify(["http://khala.test", "acme", "ada"]);
 const BOB = JSON.stringify(["http://khala.test", "acme", "bob"]);
 const noNetwork = () => Promise.reject(new Error("no network"));
 
-test("the token says whose documents are shown; nothing is asked before somebody wants to know", async () => {
+test("takes the user from the token, which it requests only when needed", async () => {
   let asked = 0;
   const { scopes, find } = identity(async () => jwt({ jti: ++asked }));
   await settled();
@@ -34,7 +34,7 @@ test("the token says whose documents are shown; nothing is asked before somebody
   expect({ asked, scopes }).toEqual({ asked: 1, scopes: [ADA] });
 });
 
-test("without a token it is the last user of the device, until a token says otherwise", async () => {
+test("without a token, assumes the last user of the device until a token names another", async () => {
   const storage = memory();
   const first = identity(async () => jwt({}), storage);
   first.find();
@@ -54,7 +54,7 @@ test("without a token it is the last user of the device, until a token says othe
   expect(slow.scopes).toEqual([ADA, BOB]);
 });
 
-test("a signed-out user is shown nothing of the user before", async () => {
+test("shows a signed-out user nothing of the last user", async () => {
   const storage = memory();
   const first = identity(async () => jwt({}), storage);
   first.find();

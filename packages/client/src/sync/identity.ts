@@ -13,7 +13,7 @@ export interface IdentityOptions {
   readonly log: Log;
 }
 
-/** How long the connection waits for what the storage knows of the last user. */
+/** How long the connection waits for the storage to name the last user. */
 const RECALL_PATIENCE_MS = 1_000;
 /** The storage scope that remembers the last user. */
 const SCOPE = "khala.identity";

@@ -8,7 +8,7 @@ function listOf(documents: Readonly<Record<string, unknown>>): ListSnapshot {
 }
 const keys = ({ items }: ListSnapshot) => items.map(({ key }) => key).join("");
 
-test("a list is ordered as the server's: nothing, booleans, numbers, texts, and ties by key", () => {
+test("orders a list like the server: null, booleans, numbers, text, and ties by key", () => {
   const ranks = { a: "b", b: "a", c: 10, d: 9, e: -1, f: true, g: false, h: null, i: [1], j: 9 };
   const list = listOf(Object.fromEntries(Object.entries(ranks).map(([key, rank]) => [key, { rank }])));
   const lists = new ArrangedLists();
@@ -16,7 +16,7 @@ test("a list is ordered as the server's: nothing, booleans, numbers, texts, and 
   expect(keys(lists.get(list, { order: "-rank" as never }))).toBe("abcjdefgih");
 });
 
-test("a filter compares values as text, and the limit counts what is left", () => {
+test("filters compare values as text, and the limit counts matching items", () => {
   const list = listOf({ a: { n: 1 }, b: { n: "1" }, c: { n: 2 }, d: "1", e: { n: null } });
   const lists = new ArrangedLists();
   expect(keys(lists.get(list, { filter: { n: 1 } as never }))).toBe("ab");
@@ -25,7 +25,7 @@ test("a filter compares values as text, and the limit counts what is left", () =
   expect(lists.get(list, { filter: { n: undefined } as never })).toBe(list);
 });
 
-test("an arranged list is the same object until something in it changes", () => {
+test("returns the same list object until one of its items changes", () => {
   const lists = new ArrangedLists();
   const before = listOf({ a: { open: true, rank: 1 }, b: { open: false, rank: 2 } });
   const options = { filter: { open: true }, order: "rank" } as never;
@@ -38,7 +38,7 @@ test("an arranged list is the same object until something in it changes", () => 
   expect(lists.get(offline, options).items).toBe(open.items);
 });
 
-test("a part has a name, which says what to list", () => {
+test("encodes a part as a name, and decodes it into a query", () => {
   expect(partOf("app.tasks")).toBe("app.tasks");
   expect(partOf("app.tasks", { project_id: "a&b ä" })).toBe("app.tasks?project_id=a%26b%20%C3%A4");
   expect(topicAndQuery("app.tasks?project_id=a%26b%20%C3%A4")).toEqual({

@@ -8,7 +8,7 @@ export type Where<Doc = unknown> = {
   readonly [Field in FieldOf<Doc> | "doc_key"]?: string;
 };
 
-/** Which documents of a topic are listed, and in which order. */
+/** The filter and the order of a list. */
 export interface ListOptions<Doc = unknown> {
   /** Follows only this part of the topic. Its model declares the field in `by`. */
   readonly where?: Where<Doc> | undefined;
@@ -16,7 +16,7 @@ export interface ListOptions<Doc = unknown> {
   readonly order?: FieldOf<Doc> | `-${FieldOf<Doc>}` | undefined;
   /** Only documents whose fields have these values. */
   readonly filter?: { readonly [Field in FieldOf<Doc>]?: string | number | boolean | undefined } | undefined;
-  /** Only so many, from the first. */
+  /** The maximum number of items, from the first. */
   readonly limit?: number | undefined;
 }
 
@@ -126,6 +126,6 @@ function isScalar(value: unknown): boolean {
 function compare(a: unknown, b: unknown): number {
   const byType = TYPES.indexOf(typeof a) - TYPES.indexOf(typeof b);
   if (byType !== 0 || !isScalar(a) || a === b) return byType;
-  // Of one type.
+  // Two values of one type.
   return (a as string) < (b as string) ? -1 : 1;
 }

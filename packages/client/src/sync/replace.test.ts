@@ -9,7 +9,7 @@ import { COMMIT_PATIENCE_MS } from "./topic_store.ts";
 const key = (n: number) => `k${String(n).padStart(6, "0")}`;
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-/** A plane that continues after a yield when its test says so. */
+/** A plane that continues after a yield when its test lets it. */
 async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
   const hand = testPlane(options);
   const waiting: (() => void)[] = [];
@@ -35,7 +35,7 @@ async function testSlices(options: Parameters<typeof testPlane>[0] = {}) {
   return { ...hand, turn, replace, shown };
 }
 
-test("a large replace yields, and nothing changes until its last slice", async () => {
+test("a large replace yields to the event loop, and is visible only after its last slice", async () => {
   const { plane, source, turn, replace, shown } = await testSlices();
   await replace([stored(key(1), 1), stored("gone", 1)], at(1));
   const before = plane.list("t").items;
@@ -59,7 +59,7 @@ test("a large replace yields, and nothing changes until its last slice", async (
   expect(source.sink().position()).toEqual(at(9));
 });
 
-test("changes during a replace are applied after it, in order, and no partial state is visible", async () => {
+test("applies changes during a replace after it, in order, without a visible partial state", async () => {
   const change = fc.record({
     n: fc.nat({ max: 3 * SLICE_ITEMS }),
     version: fc.integer({ min: 1, max: 9 }),
@@ -121,7 +121,7 @@ test("changes during a replace are applied after it, in order, and no partial st
   );
 });
 
-test("stored documents are loaded in slices too", async () => {
+test("loads stored documents in slices too", async () => {
   const storage = memory();
   const put = range(0, 2 * SLICE_ITEMS).map((n) => stored(key(n), 1));
   await storage.commit("s", "t", { replace: true, put, remove: [], cursor: at(4) });
@@ -132,7 +132,7 @@ test("stored documents are loaded in slices too", async () => {
   expect(source.sink().position()).toEqual(at(4));
 });
 
-test("a topic that has documents is never said to be loading, however long the storage takes", async () => {
+test("a topic with documents is never shown as loading, however slow the storage is", async () => {
   const storage = memory();
   const slow = Promise.withResolvers<void>();
   const commit: typeof storage.commit = async (...change) => {
@@ -161,7 +161,7 @@ test("a topic that has documents is never said to be loading, however long the s
   expect(new Set(seen)).toEqual(new Set(["1 replaying", "1 live"]));
 });
 
-test("a mirror of a topic is told with the first documents that it is not loading any more", async () => {
+test("a mirrored topic stops loading with its first documents", async () => {
   const leader = await testSlices();
   const follower = testPlane();
   follower.plane.setStoring(false);

@@ -69,7 +69,7 @@ const stale = { error: { code: "stale_cursor", message: "old", topics: [{ topic:
 const page = (keys: readonly string[], cursor: Cursor, next: string | null = null) =>
   answer({ documents: keys.map((key) => ({ doc_key: key, doc_version: "1", payload: {} })), cursor, next });
 
-test("while it replays, the connection says how many changes are still to come", async () => {
+test("reports the number of changes still to come during a replay", async () => {
   const { connection, joined } = await handSource({ cursor: at(5) });
   const socket = await joined();
   expect(connection.status()).not.toHaveProperty("behind");
@@ -85,7 +85,7 @@ test("while it replays, the connection says how many changes are still to come",
   expect(connection.status()).not.toHaveProperty("behind");
 });
 
-test("with a position it resumes; frames before the reply do not count, those right behind it do", async () => {
+test("resumes from its position, and applies frames only from the reply on", async () => {
   const { connection, sink, joined, asked } = await handSource({ cursor: at(5) });
   const socket = await joined();
   const subscribe = socket.last("subscribe");
@@ -106,7 +106,7 @@ test("with a position it resumes; frames before the reply do not count, those ri
   expect(asked).toEqual([]);
 });
 
-test("without a position all pages are listed, and followed from the first page's", async () => {
+test("without a position, lists all pages and follows from the first page's cursor", async () => {
   const { sink, joined, asked } = await handSource();
   const socket = await joined();
   expect(sink.phases).toEqual(["loading"]);
@@ -119,7 +119,7 @@ test("without a position all pages are listed, and followed from the first page'
   expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(5) } });
 });
 
-test("pages of two histories are not mixed", async () => {
+test("does not mix pages of two epochs", async () => {
   const { sink, joined, asked } = await handSource();
   await joined();
   asked[0]!.settle.resolve(page(["a"], at(5), "more"));
@@ -132,7 +132,7 @@ test("pages of two histories are not mixed", async () => {
   expect(sink.done).toEqual([{ replace: ["c@1"] }]);
 });
 
-test("a stale position is listed at once, and one that stays stale with more and more patience", async () => {
+test("lists again at once for a stale position, and with growing delays if it stays stale", async () => {
   const { place, connection, sink, joined, asked } = await handSource({ cursor: at(5) });
   const socket = await joined();
   const subscribed = () => socket.sent.filter(({ event }) => event === "subscribe");
@@ -151,7 +151,7 @@ test("a stale position is listed at once, and one that stays stale with more and
   expect(asked).toHaveLength(2);
 });
 
-test("a lost line is told, and resumed from where the sink is then", async () => {
+test("reports a disconnect, and resumes from the sink's position", async () => {
   const { place, sink, joined } = await handSource({ cursor: at(5) });
   const socket = await joined();
   socket.reply(socket.last("subscribe"), {});
@@ -164,7 +164,7 @@ test("a lost line is told, and resumed from where the sink is then", async () =>
   expect(again.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: at(6) } });
 });
 
-test("a list that fails is tried again; one that is forbidden is not, until the token changes", async () => {
+test("retries a failed list, and a forbidden one only with a new token", async () => {
   const { place, source, sink, joined, asked, connection } = await handSource();
   await joined();
   asked[0]!.settle.reject(new KhalaError("unavailable", "later"));
@@ -182,7 +182,7 @@ test("a list that fails is tried again; one that is forbidden is not, until the 
   expect(asked).toHaveLength(3);
 });
 
-test("what is not followed any more is left, its frames are dropped, and the socket closes", async () => {
+test("unsubscribes, drops late frames, and lets the socket close", async () => {
   const { place, sink, joined, following, connection } = await handSource({ cursor: at(5) });
   const socket = await joined();
   socket.reply(socket.last("subscribe"), {});
@@ -197,7 +197,7 @@ test("what is not followed any more is left, its frames are dropped, and the soc
   expect([socket.closed, connection.status().state]).toEqual([true, "idle"]);
 });
 
-test("a token that was refused twice is told to each topic", async () => {
+test("reports a token refused twice to each topic", async () => {
   const { place, connection, sink } = await handSource({ cursor: at(5) });
   await settled();
   for (const code of ["token_revoked", "token_revoked"]) {
@@ -209,7 +209,7 @@ test("a token that was refused twice is told to each topic", async () => {
   expect(sink.phases.at(-1)).toEqual(["forbidden", "token_revoked"]);
 });
 
-test("while the storage hangs, what waits is bounded: the rest is asked for again from what is stored, and nothing is lost", async () => {
+test("bounds the waiting batches while the storage hangs, and resumes from the stored position", async () => {
   const { place, connection, source, sink, following } = await handSource({ cursor: at(5) });
   following.abort();
   expect(sink.done).toEqual([]);
@@ -252,7 +252,7 @@ test("while the storage hangs, what waits is bounded: the rest is asked for agai
 
   hangs.resolve();
   await settled();
-  // What was taken is stored, and that is where it goes on: the first, and what may wait behind it.
+  // Accepted batches are stored, and it continues from there: the first one, and the bounded queue behind it.
   const { cursor } = (await storage.load("s", "t"))!;
   const reached = Number(cursor.watermark) - 5;
   expect(reached).toBeGreaterThan(5);
@@ -260,7 +260,7 @@ test("while the storage hangs, what waits is bounded: the rest is asked for agai
   expect(socket.last("subscribe").payload).toEqual({ topics: ["t"], resume_after: { t: cursor } });
   const shown = () => [plane.list("t").phase, plane.list("t").items.length];
   expect(shown()).toEqual(["replaying", reached]);
-  // Of the subscription before, which counts no more.
+  // A frame of the earlier subscription, which no longer counts.
   send(31);
   socket.reply(socket.last("subscribe"), {});
   for (let n = reached + 1; n <= 30; n++) {
@@ -271,7 +271,7 @@ test("while the storage hangs, what waits is bounded: the rest is asked for agai
   expect((await storage.load("s", "t"))?.cursor).toEqual(at(35));
 });
 
-test("small batches that wait are no reason to begin again", async () => {
+test("many small waiting batches do not restart the subscription", async () => {
   const { sink, joined } = await handSource({ cursor: at(5) });
   const socket = await joined();
   socket.reply(socket.last("subscribe"), {});
@@ -290,7 +290,7 @@ test("small batches that wait are no reason to begin again", async () => {
   expect(socket.sent.filter(({ event }) => event === "subscribe")).toHaveLength(1);
 });
 
-test("a line that comes back while a list is still being taken in waits for it, and goes on from there", async () => {
+test("a reconnect during a replace waits for it, and resumes from its cursor", async () => {
   const { place, sink, asked, joined } = await handSource();
   await joined();
   const taken = Promise.withResolvers<void>();

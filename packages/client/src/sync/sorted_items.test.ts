@@ -6,7 +6,7 @@ import { SortedItems, sortInSlices } from "./sorted_items.ts";
 
 const item = (key: string, version = "1"): Item => ({ key, version, data: {} });
 
-test("whatever is set and removed, the items are sorted and are what they should be", () => {
+test("stays sorted and complete through any sets and removals", () => {
   const change = fc.record({ key: fc.string({ maxLength: 3 }), gone: fc.boolean() });
   const round = fc.record({ changes: fc.array(change, { maxLength: 30 }), replaces: fc.boolean() });
   fc.assert(
@@ -35,7 +35,7 @@ test("whatever is set and removed, the items are sorted and are what they should
   );
 });
 
-test("an array that was handed out does not change any more", () => {
+test("an array returned before does not change later", () => {
   const sorted = new SortedItems();
   for (let i = 0; i < 100; i++) sorted.set(`k${i}`, item(`k${i}`));
   const before = sorted.all();
@@ -46,7 +46,7 @@ test("an array that was handed out does not change any more", () => {
   expect(before).toEqual(copy);
 });
 
-test("many items are sorted in slices, and a sorted array stays the same", async () => {
+test("sorts many items in slices, and keeps a sorted array", async () => {
   let gaveWay = 0;
   const yieldControl = async () => {
     gaveWay++;
@@ -57,7 +57,7 @@ test("many items are sorted in slices, and a sorted array stays the same", async
       fc.integer({ min: 0, max: 3 * SLICE_ITEMS }),
       fc.integer({ min: 1 }),
       async (length, step) => {
-        // Numbers that come in an order that only the step knows.
+        // Numbers in an order that depends only on the step.
         const items = Array.from({ length }, (_, i) => item(String((i * step) % 1_000_003).padStart(7, "0")));
         const expected = items.map(({ key }) => key).sort();
         gaveWay = 0;

@@ -18,7 +18,7 @@ async function livePlane(documents = [stored("a", 1), stored("b", 1)], options =
   return { ...hand, told, stop };
 }
 
-test("an update counts only if it is newer, also after a deletion", async () => {
+test("applies only newer updates, also after a deletion", async () => {
   const { plane, source } = await livePlane();
   const sink = source.sink();
   await sink.apply([update("a", 3), update("a", 2), update("b", 2, null)], at(4));
@@ -29,7 +29,7 @@ test("an update counts only if it is newer, also after a deletion", async () => 
   expect(plane.list("t").items).toHaveLength(2);
 });
 
-test("the position moves only when everything is applied and stored", async () => {
+test("moves the position only after the changes are applied and stored", async () => {
   const storage = memory();
   let release = () => {};
   const slow = { ...storage, commit: vi.fn(storage.commit) };
@@ -47,7 +47,7 @@ test("the position moves only when everything is applied and stored", async () =
   expect(await storage.load("s", "t")).toMatchObject({ cursor: at(2) });
 });
 
-test("listeners hear once of what came together, and only those whom it concerns", async () => {
+test("notifies only the affected listeners, once per batch of changes", async () => {
   const { plane, place, source, told } = await livePlane();
   const ofA = vi.fn();
   const ofB = vi.fn();
@@ -68,7 +68,7 @@ test("listeners hear once of what came together, and only those whom it concerns
   expect(plane.get("t", "b")).toMatchObject({ phase: "offline", error: { code: "unavailable" }, data: {} });
 });
 
-test("snapshots are the same objects until they change", async () => {
+test("returns the same snapshot objects until they change", async () => {
   const { plane, source } = await livePlane();
   const [list, a, b, none] = [
     plane.list("t"),
@@ -87,7 +87,7 @@ test("snapshots are the same objects until they change", async () => {
   expect(plane.get("elsewhere", "a")).toBe(plane.get("elsewhere", "b"));
 });
 
-test("a replace replaces in one step, keeps what is the same, and takes lower versions", async () => {
+test("replaces in one step, keeps unchanged objects, and accepts lower versions", async () => {
   const { plane, place, source } = await livePlane([stored("a", 5), stored("b", 5), stored("c", 5)]);
   const before = plane.list("t");
   const seen: number[] = [];
@@ -102,7 +102,7 @@ test("a replace replaces in one step, keeps what is the same, and takes lower ve
   expect(plane.get("t", "c").version).toBe("1");
 });
 
-test("a document that must be fetched is, conditionally; until then the old one is shown as stale", async () => {
+test("fetches a document conditionally, and shows the old one as stale until then", async () => {
   const { plane, source, asked, storage } = await livePlane();
   await source.sink().apply([tooLarge("a", 2), tooLarge("c", 1)], at(3));
   expect(plane.get("t", "a")).toMatchObject({ data: { version: 1 }, version: "1", stale: true });
@@ -123,12 +123,12 @@ test("a document that must be fetched is, conditionally; until then the old one 
   );
   await settled();
   expect(plane.get("t", "a")).toMatchObject({ data: { big: 1 }, version: "2", stale: false });
-  // What was fetched is newer than what was announced: the announcement of that is old news.
+  // The fetched document is newer than the announced one, so that announcement is outdated.
   await source.sink().apply([update("c", 4, { old: true })], at(5));
   expect(plane.get("t", "c")).toMatchObject({ data: { big: 2 }, version: "4" });
 });
 
-test("304 and an equal hash mean that what is shown is right; 404 means that it is gone", async () => {
+test("304 and an equal hash confirm the shown document; 404 deletes it", async () => {
   const { plane, source, asked } = await livePlane();
   await source.sink().apply([tooLarge("a", 2, "a@1")], at(2));
   expect(plane.get("t", "a")).toMatchObject({ data: { version: 1 }, version: "2", stale: false });
@@ -140,7 +140,7 @@ test("304 and an equal hash mean that what is shown is right; 404 means that it 
   expect(plane.list("t").items.map(({ key }) => key)).toEqual(["a"]);
 });
 
-test("a few are fetched at a time, what fails is tried again, and a restart goes on with it", async () => {
+test("fetches a few at a time, retries failures, and continues after a restart", async () => {
   const storage = memory();
   const { place, source, asked, stop, events } = await livePlane([], { storage });
   await source.sink().apply(
@@ -163,7 +163,7 @@ test("a few are fetched at a time, what fails is tried again, and a restart goes
   expect(again.asked).toHaveLength(4);
 });
 
-test("a topic is followed while somebody uses it, and a little longer", async () => {
+test("follows a topic while it has subscribers, and a little longer", async () => {
   const { plane, place, source, stop } = await livePlane();
   const { signal } = source.followed[0]!;
   const again = plane.subscribe("t", () => {});
@@ -179,14 +179,14 @@ test("a topic is followed while somebody uses it, and a little longer", async ()
   await place.pass(1);
   expect(signal.aborted).toBe(true);
   expect(plane.list("t")).toMatchObject({ items: [], phase: "loading" });
-  // What was stored is there again at once.
+  // Stored documents are shown again at once.
   plane.subscribe("t", () => {});
   await settled();
   expect(plane.list("t").items).toHaveLength(2);
   expect(source.sink().position()).toEqual(at(1));
 });
 
-test("ready is the first complete state; it fails when the topic is forbidden or nobody waits any more", async () => {
+test("ready resolves with the first complete state, and rejects for a forbidden topic or an abort", async () => {
   const { plane, place, source } = testPlane();
   const ready = plane.ready("t");
   const forbidden = expect(plane.ready("u")).rejects.toMatchObject({ code: "forbidden_topic" });
@@ -202,7 +202,7 @@ test("ready is the first complete state; it fails when the topic is forbidden or
   await forbidden;
 });
 
-test("a storage that fails: reported, cleared, and tried again with the next whole topic", async () => {
+test("reports a failing storage, clears it, and stores the next full list again", async () => {
   const storage = memory();
   const failing = { ...storage, commit: vi.fn(storage.commit), clear: vi.fn(storage.clear) };
   const { plane, source, events } = await livePlane(undefined, { storage: failing });
@@ -222,7 +222,7 @@ test("a storage that fails: reported, cleared, and tried again with the next who
   });
 });
 
-test("a storage that cannot be read is as good as none", async () => {
+test("ignores a storage that cannot be read", async () => {
   const load = () => Promise.reject(new Error("corrupt"));
   const { plane, source, events } = testPlane({ storage: { ...memory(), load } });
   plane.subscribe("t", () => {});
@@ -232,7 +232,7 @@ test("a storage that cannot be read is as good as none", async () => {
   expect(plane.list("t").items).toHaveLength(1);
 });
 
-test("a storage that never answers delays nothing: neither the first documents, nor any change", async () => {
+test("a storage that never answers delays neither the first documents nor changes", async () => {
   const never = () => new Promise<never>(() => {});
   const storage = { ...memory(), load: never, commit: never, clear: never };
   const { plane, place, source, events } = testPlane({ storage });
@@ -246,7 +246,7 @@ test("a storage that never answers delays nothing: neither the first documents, 
   expect(sink.position()).toEqual(at(49));
 });
 
-test("a storage that hangs for a while has the whole topic when it answers again", async () => {
+test("a storage that hung stores the whole topic when it answers again", async () => {
   const storage = memory();
   const slow = { ...storage, commit: vi.fn(storage.commit) };
   const { plane, place, source } = await livePlane(undefined, { storage: slow });
@@ -270,7 +270,7 @@ test("a storage that hangs for a while has the whole topic when it answers again
   ).toEqual(["a@2", "b@2", "c@1"]);
 });
 
-test("another scope shows nothing of the one before, and what is stored for it", async () => {
+test("a new scope hides the documents of the old one, and shows those stored for it", async () => {
   const storage = memory();
   await storage.commit("bob", "t", { replace: true, put: [stored("b1", 1)], remove: [], cursor: at(8) });
   const { plane, source } = await livePlane(undefined, { storage });
@@ -282,7 +282,7 @@ test("another scope shows nothing of the one before, and what is stored for it",
   expect(await storage.load("s", "t")).toMatchObject({ cursor: at(1) });
 });
 
-test("another source goes on from the same position, and the old one is let go", async () => {
+test("a new source continues from the same position, and the old one is released", async () => {
   const { plane, source } = await livePlane();
   await source.sink().apply([update("a", 2)], at(2));
   plane.setSource(undefined);
@@ -292,7 +292,7 @@ test("another source goes on from the same position, and the old one is let go",
   expect(plane.list("t").items).toHaveLength(2);
 });
 
-test("a plane that follows another has its documents, and each change", async () => {
+test("a plane that follows another has its documents, and every change", async () => {
   const leader = await livePlane();
   const follower = testPlane();
   follower.plane.setStoring(false);
@@ -304,7 +304,7 @@ test("a plane that follows another has its documents, and each change", async ()
   await settled();
   expect(follower.plane.list("t").items.map(({ version }) => version)).toEqual(["2"]);
   expect(await follower.storage.load("s", "t")).toBeUndefined();
-  // It takes over: what it has is stored, and it goes on by itself.
+  // It takes over: it stores its documents, and continues by itself.
   follower.plane.setStoring(true);
   follower.plane.setSource(follower.source);
   await settled();
@@ -312,7 +312,7 @@ test("a plane that follows another has its documents, and each change", async ()
   expect(follower.source.sink().position()).toEqual(at(3));
 });
 
-test("a document is read by its key without following its topic; what is not there is undefined", async () => {
+test("reads a document by key without following its topic; a missing one is undefined", async () => {
   const { plane, asked, source } = testPlane();
   const read = plane.read("run:a/b");
   expect(asked[0]?.path).toBe("/sync/v1/doc/run%3Aa%2Fb");
@@ -330,7 +330,7 @@ test("a document is read by its key without following its topic; what is not the
   expect(source.followed).toEqual([]);
 });
 
-test("a listener that throws does not keep others from hearing", async () => {
+test("a listener that throws does not stop the other listeners", async () => {
   const { plane, place, source, told, events } = await livePlane();
   plane.subscribe("t", () => {
     throw new Error("oops");
@@ -341,7 +341,7 @@ test("a listener that throws does not keep others from hearing", async () => {
   expect(events.map(({ event }) => event)).toEqual(["listener_failed"]);
 });
 
-test("deletions are remembered up to a bound, in the storage too", async () => {
+test("remembers deletions up to a limit, also in the storage", async () => {
   const { source, storage } = await livePlane([]);
   const gone = Array.from({ length: 10_050 }, (_, i) => update(`k${String(i).padStart(5, "0")}`, 2, null));
   await source.sink().apply(gone, at(2));
@@ -350,7 +350,7 @@ test("deletions are remembered up to a bound, in the storage too", async () => {
   expect(documents.some(({ key }) => key === "k00049")).toBe(false);
 });
 
-test("a plane that is closed empties no screen, and leaves no timer behind", async () => {
+test("keeps the shown documents after close, and leaves no timer behind", async () => {
   const { plane, place, stop } = await livePlane();
   plane.close();
   await settled();

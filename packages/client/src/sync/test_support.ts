@@ -45,7 +45,7 @@ class FakeSource implements TopicSource {
     this.followed.push({ topic, sink, signal });
   }
 
-  /** Where a topic's changes go at the moment. */
+  /** The sink that gets a topic's changes now. */
   sink(topic = "t"): TopicSink {
     const last = this.followed.findLast((one) => one.topic === topic && !one.signal.aborted);
     if (!last) throw new Error(`Nobody follows ${topic}.`);

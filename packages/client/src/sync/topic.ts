@@ -139,7 +139,7 @@ export class Topic implements TopicSink {
     return store.change(put, remove, cursor);
   }
 
-  /** In slices, so that 100,000 documents do not block the page. Steps are serialised, so nothing else changes meanwhile. */
+  /** In slices, so that 100,000 documents do not block the page. Steps are serialised, so nothing else changes in between. */
   #replacement(documents: readonly StoredDocument[]): Promise<Replacement> {
     return this.#documents.replacement(documents, new WorkSlices(this.#options.environment));
   }

@@ -14,21 +14,21 @@ export interface TopicStoreOptions {
   readonly storing: () => boolean;
 }
 
-/** How long a topic waits for what is stored of it, before it asks the server for everything. */
+/** How long a topic waits for its stored documents before it lists them from the server. */
 export const LOAD_PATIENCE_MS = 1_000;
-/** How long a change waits until it is stored, before the next one is shown. */
+/** How long a change waits to be stored before the next one is shown. */
 export const COMMIT_PATIENCE_MS = 250;
 
 /**
  * Stores one topic. A failure is logged, not thrown: the stored topic is removed, and nothing
- * is written until the whole topic can be. A storage that is late delays nothing: the topic goes on without it, and is stored
+ * is written until the whole topic can be. A slow storage delays nothing: the topic continues without it, and is stored
  * as a whole once it answers.
  */
 export class TopicStore {
   readonly #options: TopicStoreOptions;
-  /** The cursor of what is stored; undefined: changes cannot be added to it. */
+  /** The cursor of the stored documents; undefined when changes cannot be added to them. */
   #stored: Cursor | undefined;
-  /** An operation goes on that the topic does not wait for. */
+  /** Whether an operation is running that the topic does not wait for. */
   #late = false;
   /** After a failure only a full replacement from the server is written. */
   #gaveUp = false;
@@ -70,7 +70,7 @@ export class TopicStore {
     await this.#write({ replace: true, put, remove: [], cursor });
   }
 
-  /** Adds a change to what is stored, if it can be added. */
+  /** Adds a change to the stored documents, if possible. */
   async change(put: readonly StoredDocument[], remove: readonly string[], cursor: Cursor): Promise<void> {
     if (this.#stored) await this.#write({ after: this.#stored, put, remove, cursor });
   }
@@ -112,7 +112,7 @@ export class TopicStore {
     }
   }
 
-  /** What is stored was cleared, as at sign-out, or is another program's: neither is to be undone with what is in memory. */
+  /** The storage was cleared, as at sign-out, or belongs to another program: the documents in memory must not restore it. */
   #outdated(error: KhalaError): void {
     const { topic, log } = this.#options;
     this.#stored = undefined;

@@ -15,7 +15,7 @@ export interface FollowRequest {
 
 /** A topic or conversation that the leader tab relays to this one. */
 export interface Relayed {
-  /** There is a leader, perhaps a new one: requests what is missing. */
+  /** There is a leader, perhaps a new one: requests the missing changes. */
   ask(): void;
   /** The leader does not answer. */
   lost(): void;

@@ -6,7 +6,7 @@ import { stored } from "../sync/test_support.ts";
 import { PART_ITEMS } from "./relays.ts";
 import { Browser, complete, soon } from "./test_support.ts";
 
-test("one tab holds the connection, and the others show the same", async () => {
+test("one tab holds the connection, and all tabs show the same documents", async () => {
   using browser = new Browser();
   const { server } = browser;
   for (const key of ["a", "b"]) server.write(key);
@@ -21,7 +21,7 @@ test("one tab holds the connection, and the others show the same", async () => {
 });
 
 test.for(["close", "kill"] as const)(
-  "when the leader is gone (%s) another tab goes on from where it is, and misses nothing",
+  "when the leader is gone (%s), another tab continues from its position and misses nothing",
   async (way) => {
     using browser = new Browser();
     const { server } = browser;
@@ -40,7 +40,7 @@ test.for(["close", "kill"] as const)(
 );
 
 test.for([7, 8, 9, 10])(
-  "whatever tabs come and go, each shows all there is, and one is connected (seed %i)",
+  "tabs that come and go all show every document, and one is connected (seed %i)",
   async (start) => {
     using browser = new Browser();
     const { server } = browser;
@@ -66,7 +66,7 @@ test.for([7, 8, 9, 10])(
   },
 );
 
-test("a large topic crosses in parts, while changes go on", async () => {
+test("sends a large topic to another tab in parts, while changes continue", async () => {
   using browser = new Browser();
   const { server } = browser;
   for (let n = 0; n < 3_000; n++) server.write(`k${n}`);
@@ -90,7 +90,7 @@ test("a large topic crosses in parts, while changes go on", async () => {
   expect(Math.max(...sizes)).toBe(PART_ITEMS);
 });
 
-test("a leader that is frozen is replaced within five seconds, and follows when it thaws", async () => {
+test("replaces a frozen leader within five seconds, and makes it a follower when it thaws", async () => {
   using browser = new Browser();
   const { server } = browser;
   server.write("a");
@@ -116,7 +116,7 @@ test("a leader that is frozen is replaced within five seconds, and follows when 
   for (const tab of [second, third]) await soon(() => expect(tab.conversation.state().health).toBe("live"));
 });
 
-test("a tab says that it is stale while nobody leads, and a leader that answers in time stays", async () => {
+test("a tab is stale without a leader, and a leader that answers in time stays", async () => {
   using browser = new Browser();
   const { server } = browser;
   server.write("a");
@@ -134,7 +134,7 @@ test("a tab says that it is stale while nobody leads, and a leader that answers 
   });
   expect(second.conversation.state().health).not.toBe("live");
   server.write("b");
-  // The change was heard: the other asks for what it may have missed.
+  // The change was noticed: the other requests what it may have missed.
   await soon(() => expect(browser.messages.at(-1)).toMatchObject({ type: "follow" }));
   first.place.thaw();
   await complete(second, server);
@@ -144,7 +144,7 @@ test("a tab says that it is stale while nobody leads, and a leader that answers 
   await soon(() => expect(second.conversation.state().health).toBe("live"));
 });
 
-test("a tab that knows more than the new leader is not set back", async () => {
+test("a tab that is ahead of the new leader does not go back", async () => {
   using browser = new Browser();
   const { server } = browser;
   server.write("a");
@@ -166,7 +166,7 @@ test("a tab that knows more than the new leader is not set back", async () => {
   expect(browser.messages.slice(crossed).map(({ type }) => type)).not.toContain("part");
 });
 
-test("a tab that missed something sees the gap, and asks for what it lacks", async () => {
+test("a tab that missed a message notices the gap, and requests the missing changes", async () => {
   using browser = new Browser();
   const { server } = browser;
   server.write("a");
@@ -182,7 +182,7 @@ test("a tab that missed something sees the gap, and asks for what it lacks", asy
   await complete(second, server);
 });
 
-test("what replaces the leader's topic replaces it everywhere", async () => {
+test("a replace in the leader replaces the topic in every tab", async () => {
   using browser = new Browser();
   const { server } = browser;
   for (const key of ["a", "b"]) server.write(key);
@@ -198,7 +198,7 @@ test("what replaces the leader's topic replaces it everywhere", async () => {
   await soon(() => expect(second.phase()).toBe("live"));
 });
 
-test("a topic that is not allowed is not allowed in any tab, and each knows why", async () => {
+test("a forbidden topic is forbidden in every tab, with the reason", async () => {
   using browser = new Browser();
   const [first, second] = [browser.open(), browser.open()];
   await complete(second, browser.server);
@@ -210,7 +210,7 @@ test("a topic that is not allowed is not allowed in any tab, and each knows why"
   expect(second.plane.list("t").error).toBeInstanceOf(KhalaError);
 });
 
-test("only the leader stores, and the next one first stores all it has", async () => {
+test("only the leader stores, and a new leader first stores everything it has", async () => {
   using browser = new Browser();
   const { server } = browser;
   const storages = [memory(), memory()] as const;
@@ -229,7 +229,7 @@ test("only the leader stores, and the next one first stores all it has", async (
   expect(kept?.cursor.watermark).toBe("2");
 });
 
-test("every tab shows how the connection stands, and can ask for it", async () => {
+test("every tab shows the state of the connection, and can reconnect it", async () => {
   using browser = new Browser();
   const [first, second] = [browser.open(), browser.open()];
   await complete(second, browser.server);
@@ -246,7 +246,7 @@ test("every tab shows how the connection stands, and can ask for it", async () =
   await soon(() => expect(second.tabs.status().state).toBe("live"));
 });
 
-test("a tab that pauses leaves the lead to another, and follows when it comes back", async () => {
+test("a paused tab passes the lead on, and follows when it resumes", async () => {
   using browser = new Browser();
   const { server } = browser;
   const [first, second] = [browser.open(), browser.open()];
@@ -265,7 +265,7 @@ test("a tab that pauses leaves the lead to another, and follows when it comes ba
   expect(server.followers).toBe(1);
 });
 
-test("where locks cannot be had a tab has a connection of its own", async () => {
+test("without the Web Locks API, each tab has its own connection", async () => {
   using browser = new Browser();
   const { server } = browser;
   server.write("a");
@@ -275,7 +275,7 @@ test("where locks cannot be had a tab has a connection of its own", async () => 
   expect(tabs[0]!.events.map(({ event }) => event)).toContain("tabs_not_shared");
 });
 
-test("a conversation is the same text in every tab, through a change of the leader", async () => {
+test("a conversation is the same in every tab, through a change of leader", async () => {
   using browser = new Browser();
   const { server } = browser;
   const first = browser.open({ talks: true });
@@ -294,7 +294,7 @@ test("a conversation is the same text in every tab, through a change of the lead
   for (const tab of [second, third]) await soon(() => expect(tab.conversation.state().health).toBe("live"));
 });
 
-test("only the tab that leads keeps a conversation on the device, and a new tab starts from that", async () => {
+test("only the leader stores a conversation, and a new tab starts from it", async () => {
   using browser = new Browser();
   const { server } = browser;
   const [storage, none] = [memory(), memory()];
@@ -309,7 +309,7 @@ test("only the tab that leads keeps a conversation on the device, and a new tab 
     expect(await kept(storage)).toContain("one ");
   });
   expect(await kept(none)).toBeUndefined();
-  // The one that takes over keeps what it has, also when nothing more is said.
+  // The new leader keeps its state, also without further events.
   first.close();
   await soon(async () => {
     await second.place.pass(1_000);
@@ -321,7 +321,7 @@ test("only the tab that leads keeps a conversation on the device, and a new tab 
   for (const tab of [second, third]) await soon(() => expect(tab.text()).toBe("one two "));
 });
 
-test("the leader stops following what no tab wants any more", async () => {
+test("the leader unsubscribes from topics that no tab uses", async () => {
   using browser = new Browser();
   const { server } = browser;
   const [first, second] = [browser.open(), browser.open({ talks: true })];

@@ -158,7 +158,7 @@ class TabGroup implements Tabs {
     });
   }
 
-  /** The leader hangs, is suspended, or stands in a debugger. */
+  /** The leader hangs, is suspended, or is stopped in a debugger. */
   #replaceLeader(channel: TabChannel): void {
     const { environment, log } = this.#options;
     if (this.#channel !== channel || this.#role.name !== "follower" || !environment.locks) return;

@@ -36,7 +36,7 @@ export class Locks {
             if (at >= 0) queue.splice(at, 1);
             if (at === 0) queue[0]?.grant();
           };
-          // The browser takes back what a dead tab held, and its place among those who wait.
+          // The browser releases the locks of a dead tab, and drops its requests.
           dead.addEventListener("abort", leave, { once: true });
           const place: Place = {
             grant: () => {
@@ -90,7 +90,7 @@ export class FakeServer {
     for (const wake of [...this.#wakes]) wake();
   }
 
-  /** What a tab has when it has everything. */
+  /** The documents of a complete tab. */
   get all(): Record<string, number> {
     return Object.fromEntries([...this.documents].sort(([a], [b]) => (a < b ? -1 : 1)));
   }
@@ -155,7 +155,7 @@ export class FakeServer {
   }
 }
 
-/** A connection that says what a test makes it say. */
+/** A connection whose events a test controls. */
 class FakeConnection implements Connection {
   #status: ConnectionStatus = { state: "live", since: 1, attempt: 0, role: "own" };
   readonly #listeners = new Set<() => void>();
@@ -190,13 +190,13 @@ const http: Http = { request: () => Promise.reject(new Error("There is no networ
 /** A browser with tabs, and a server that they share. */
 export class Browser implements Disposable {
   readonly server = new FakeServer();
-  /** What crossed between tabs. */
+  /** The messages sent between tabs. */
   readonly messages: Record<string, unknown>[] = [];
   readonly #locks = new Locks();
   readonly scope = randomUUID();
   readonly #tabs: Tab[] = [];
 
-  /** Opens a tab that follows the topic, and the conversation if told so. */
+  /** Opens a tab that follows the topic, and on request the conversation. */
   open({
     storage = memory(),
     locks = true,
@@ -237,7 +237,7 @@ export class Browser implements Disposable {
       plane,
       events,
       conversation: conversations.get("c"),
-      /** What it shows of the topic. */
+      /** The documents it shows of the topic. */
       documents: () =>
         Object.fromEntries(plane.list("t").items.map(({ key, version }) => [key, Number(version)])),
       phase: () => plane.list("t").phase,
@@ -255,7 +255,7 @@ export class Browser implements Disposable {
         void conversations.close();
         death.abort();
       },
-      /** The browser ends it: it says nothing any more, and what it held is free. */
+      /** The browser ends it: it sends nothing more, and its locks are free. */
       kill: () => death.abort(),
     };
     this.#tabs.push(tab);
@@ -290,7 +290,7 @@ function alive<S extends TopicSource | ConversationSource>(source: S, death: Abo
   return { follow } as S;
 }
 
-/** Where a tab runs: real channels, time that passes when the test says so. It can be frozen, as browsers do. */
+/** The environment of a tab: real channels, and a clock that the test advances. It can be frozen, as browsers do. */
 class TabEnvironment extends FakeEnvironment {
   readonly locks: LocksLike;
   readonly #name = randomUUID().slice(0, 8);
@@ -337,7 +337,7 @@ class TabEnvironment extends FakeEnvironment {
     this.#frozen = true;
   }
 
-  /** Thawed, it hears what was said meanwhile, unless that was too much for the browser to keep. */
+  /** Thawed, it gets the messages sent in the meantime, unless they were too many for the browser to keep. */
   thaw({ forgetful = false } = {}): void {
     this.#frozen = false;
     if (forgetful) this.#late.length = 0;

@@ -58,7 +58,7 @@ describe.runIf(ownKafka() !== undefined)(
         tls: { keystore: certificates.broker },
         properties: {
           "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-          // The broker and its controller speak with each other in the clear, and have no name.
+          // The broker and its controller speak with each other in the clear, without a login.
           "super.users": "User:ANONYMOUS;User:admin",
         },
       });
@@ -91,7 +91,7 @@ describe.runIf(ownKafka() !== undefined)(
         retryDelaysMs: [RETRY_MS],
         sessionTimeoutMs: 30_000,
         heartbeatMs: 300,
-        // So that a body is read from the log, by a client of its own.
+        // Forces a body to be read from the log, by another client.
         indexBytes: 0,
         ...given,
       });
@@ -99,7 +99,7 @@ describe.runIf(ownKafka() !== undefined)(
       return { board, heard };
     }
 
-    /** What is done at once, what is done the second time, and what is never done: published, and settled elsewhere. */
+    /** The payloads that succeed at once, at the second attempt, and never. */
     async function throughTheBoard(publisher: Board, runner: Board): Promise<void> {
       const correlation_id = newName("c");
       const given = { to: "agent", correlation_id };
@@ -139,7 +139,7 @@ describe.runIf(ownKafka() !== undefined)(
       async (mechanism) => {
         const ca = mechanism === "plain" ? await readFile(certificates.ca, "utf8") : certificates.ca;
         const prefix = `${mechanism}.`;
-        // Exactly once with one of them is enough to know; without transactions the client has other calls.
+        // Exactly once with one mechanism is enough; without transactions the client makes other calls.
         const given = { prefix, transactions: mechanism !== "plain" };
         const { board } = await open(kafkaOf("admin", mechanism, ca), true, given);
         await throughTheBoard(board, board);
@@ -148,7 +148,7 @@ describe.runIf(ownKafka() !== undefined)(
     );
 
     const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const;
-    test.concurrent.each(mechanisms)("%s: askKafka connects, or says why it cannot", async (mechanism) => {
+    test.concurrent.each(mechanisms)("%s: askKafka connects, or reports why it cannot", async (mechanism) => {
       const own = kafkaOf("admin", mechanism);
       expect(await askKafka(own)).toEqual(expect.any(Array));
       const wrong = { ...own, sasl: { ...own.sasl!, password: "another" } };
@@ -186,7 +186,7 @@ describe.runIf(ownKafka() !== undefined)(
       }, 120_000);
       afterAll(() => lists?.close());
 
-      /** What somebody was not allowed, as the broker writes it. */
+      /** The denied operations, as the broker logs them. */
       const denied = (user: User, what = "") =>
         broker
           .output()
@@ -199,7 +199,7 @@ describe.runIf(ownKafka() !== undefined)(
         );
       });
 
-      test("these rights are enough to publish, route, retry, settle and observe", async () => {
+      test("the documented rights are enough to publish, route, retry, settle and observe", async () => {
         await throughTheBoard(publisher, worker.board);
         for (const user of ["publisher", "router", "worker"] as const) expect(denied(user)).toEqual([]);
       });
@@ -217,7 +217,7 @@ describe.runIf(ownKafka() !== undefined)(
         return found[0]!;
       };
 
-      test("without rights on the index nothing is published", async () => {
+      test("publishes nothing without rights on the index", async () => {
         const missing = rights.find(
           ({ name, operation }) => name === "flock.by_id" && operation === "Write",
         )!;
@@ -238,7 +238,7 @@ describe.runIf(ownKafka() !== undefined)(
         expect(denied("publisher", "Topic:LITERAL:flock.by_id")).not.toEqual([]);
       });
 
-      test("without rights on groups there is no lag", async () => {
+      test("reports no lag without rights on groups", async () => {
         const missing = right("every process", "groups", "flock.*");
         await lists.revoke("publisher", missing);
         await eventually("the lag is refused", () =>
@@ -250,7 +250,7 @@ describe.runIf(ownKafka() !== undefined)(
         await lists.grant("publisher", [missing]);
       });
 
-      test("without rights on the processed topic nothing is settled, until they are granted", async () => {
+      test("settles nothing without rights on the processed topic, until they are granted", async () => {
         const missing = right("processes that run agents", "topics", "flock.processed");
         await lists.revoke("worker", missing);
         const agent = new Worker("agent");
@@ -261,7 +261,7 @@ describe.runIf(ownKafka() !== undefined)(
           await eventually("it has run", () => agent.runs.some(({ task }) => task.id === artifact.id));
           return artifact.id;
         };
-        // The broker hears of it within moments.
+        // The broker applies the change within moments.
         await eventually("a settlement is refused", async () => {
           await publish();
           return denied("worker", "Topic:LITERAL:flock.processed").length > 0;

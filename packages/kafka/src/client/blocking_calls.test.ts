@@ -3,7 +3,7 @@ import { blockingCall, endlessCall, Semaphore } from "./blocking_calls.ts";
 
 const tick = () => new Promise(setImmediate);
 
-test("a call that is given up before a thread is free is never made", async () => {
+test("does not make a call that is abandoned before a thread is free", async () => {
   const busy = Promise.withResolvers<void>();
   const others = [1, 2, 3].map(() => blockingCall(() => busy.promise));
   const late = Promise.withResolvers<never>();
@@ -19,7 +19,7 @@ test("a call that is given up before a thread is free is never made", async () =
   expect(made).toBe(1);
 });
 
-test("a call that has begun keeps its thread when it is given up", async () => {
+test("an abandoned call keeps its thread until it ends", async () => {
   const begun = Promise.withResolvers<void>();
   const late = Promise.withResolvers<never>();
   const call = endlessCall(() => begun.promise, late.promise);
@@ -43,7 +43,7 @@ test("a call that has begun keeps its thread when it is given up", async () => {
   await Promise.all(others);
 });
 
-test("a semaphore limits concurrency, in the order of asking, and a failure frees its place", async () => {
+test("a semaphore limits concurrency, serves callers in order, and frees the slot of a failure", async () => {
   const semaphore = new Semaphore(2);
   const begun: number[] = [];
   const ends = Array.from({ length: 5 }, () => Promise.withResolvers<number>());

@@ -1,4 +1,4 @@
-/** Lets a fixed number of calls run at a time, in the order of asking. */
+/** Lets a fixed number of calls run at a time, in the order of the calls. */
 export class Semaphore {
   readonly #waiting: (() => void)[] = [];
   readonly #running = new Set<{ readonly since: number }>();
@@ -23,7 +23,7 @@ export class Semaphore {
     }
   }
 
-  /** How long the longest has been running, in milliseconds; 0 when none is. */
+  /** The duration of the longest running call, in milliseconds; 0 without one. */
   get longest(): number {
     const [first] = this.#running;
     return first ? performance.now() - first.since : 0;
@@ -61,19 +61,19 @@ export function endlessCall<T>(call: () => Promise<T>, late: Promise<never>): Pr
 let armed = false;
 let abandoned = false;
 
-/** Node waits for its threads at exit. A thread that waits for lost brokers would keep the process alive: end it then. */
+/** Node waits for its threads at exit. A thread that waits for lost brokers would keep the process alive: this kills it. */
 export function exitWithoutWaiting(): void {
   if (armed) return;
   armed = true;
   process.once("exit", () => {
     if (waits.longest <= (abandoned ? 0 : STUCK_MS)) return;
-    // A SIGKILL would look as if memory had run out.
+    // A SIGKILL would look like a lack of memory.
     process.removeAllListeners("SIGTERM");
     process.kill(process.pid, "SIGTERM");
   });
 }
 
-/** The board has stopped: no call that still blocks is waited for at exit. */
+/** The board has stopped: the exit does not wait for calls that still block. */
 export function abandonBlockingCalls(): void {
   abandoned = true;
 }

@@ -7,17 +7,17 @@ import { OpenCalls } from "./open_calls.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
 /**
- * Notices brokers that are gone, and native clients that no longer see brokers that are there. A broker that its controller has given up says for
- * a moment that there are none; a client that hears it forgets all that it knew, and looks for none any more
+ * Notices lost brokers, and native clients that no longer see live brokers. A broker that its controller has given up reports for
+ * a moment that there are none; a client that reads this forgets all brokers, and never looks for them again
  * (librdkafka's issue 5301). Another client of the same process sees them.
  */
 export interface BrokerWatch extends Service {
   add(native: Pick<NativeClient, "getMetadata">): WatchedClient;
-  /** Throws while no broker answers: a native client would wait for its own timeouts before it says so. */
+  /** Throws while no broker answers: a native client would wait for its own timeouts first. */
   requireBrokers(): void;
 }
 
-/** What one client sees. */
+/** The view of one client. */
 export interface WatchedClient {
   /** Throws once the client is known to have lost its brokers, and must be replaced. */
   check(): void;
@@ -25,7 +25,7 @@ export interface WatchedClient {
   end(): Promise<void>;
 }
 
-/** Where the brokers are, with the watch over the clients. */
+/** The state of the brokers, and the watch over the clients. */
 export interface WatchedKafka extends KafkaSettings {
   readonly watch?: Pick<BrokerWatch, "add">;
 }
@@ -33,7 +33,7 @@ export interface WatchedKafka extends KafkaSettings {
 const ASK_MS = 1_000;
 const LOOK_MS = 5_000;
 const ANSWER_MS = 5_000;
-/** A client that was cut off comes back within seconds; an answer may be late because this process stood still. */
+/** A disconnected client reconnects within seconds; an answer may be late because this process stalled. */
 const MISSES = 2;
 
 /** Watches the clients of a process. */
@@ -45,7 +45,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   let unanswered = 0;
   let gone = false;
 
-  /** Asks with another client: if that gets no answer either, the brokers are gone. */
+  /** Asks another client: if that gets no answer either, the brokers are gone. */
   async function ask(): Promise<boolean> {
     try {
       return (await admin.metadata({ topics: [], forceUpdate: true })).brokers.size > 0;
@@ -56,7 +56,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
     }
   }
 
-  /** Undefined while it is not known. */
+  /** Undefined while unknown. */
   async function areThere(): Promise<boolean | undefined> {
     asking ??= ask();
     const answer = await withTimeout<boolean | undefined>(context.clock, ASK_MS, asking, undefined);
@@ -64,7 +64,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
     return unanswered >= MISSES ? false : answer;
   }
 
-  // Two loops: one that waits for a client must not delay what is known of the brokers.
+  // Two loops: waiting for one client must not delay the check of the brokers.
   const asks = runLoop(context, "kafka brokers", {
     wake: new Wake(),
     idleMs: ASK_MS,
@@ -82,7 +82,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
     idleMs: LOOK_MS,
     async step(signal) {
       if (gone) return false;
-      // One after the other: each that sees nothing holds a thread until it is known.
+      // One after the other: each client without brokers holds a thread until that is known.
       for (const client of watched) if (!signal.aborted) await client.look();
       return false;
     },

@@ -7,7 +7,7 @@ import { OpenCalls } from "./open_calls.ts";
 /** Settings of librdkafka, by their own names. */
 export type Properties = Readonly<Record<string, string | number | boolean>>;
 
-/** Where the brokers are, and how to get in. */
+/** The addresses of the brokers, and the login. */
 export interface KafkaSettings {
   /** `host:port`, several with commas between them. */
   readonly bootstrap: string;
@@ -17,14 +17,14 @@ export interface KafkaSettings {
     readonly username: string;
     readonly password: string;
   };
-  /** TLS; `{}` for a broker whose certificate the system trusts. Each is a file, or PEM as it is. */
+  /** TLS; `{}` for a broker whose certificate the system trusts. Each is a file name, or PEM. */
   readonly ssl?: {
     readonly ca?: string;
     readonly cert?: string;
     readonly key?: string;
     readonly passphrase?: string;
   };
-  /** Takes what the client has to say; without it, it is silent. */
+  /** Gets the client's log lines; without it, nothing is logged. */
   readonly log?: (level: "error" | "warn" | "info" | "debug", message: string) => void;
 }
 
@@ -40,7 +40,7 @@ export interface ConsumerOptions {
   readonly properties?: Properties;
 }
 
-/** Makes producers, consumers and admins for one cluster. Each connects, and is disconnected, by itself. */
+/** Makes producers, consumers and admins for one cluster. Each has its own connection. */
 export interface KafkaClient {
   producer(options?: ProducerOptions): KafkaProducer;
   /** A plain consumer for tests and benchmarks, from the beginning of its topics. The board reads by `joinGroup`. */
@@ -66,15 +66,15 @@ interface ClientErrors {
 }
 
 const CLIENT = "@confluentinc/kafka-javascript";
-/** Its errors. One that it makes when a group has no coordinator is not there, which would end the process. */
+/** Its errors. One that it throws after a group lost its coordinator is missing there, which would end the process. */
 const ERRORS = `${CLIENT}/lib/kafkajs/_error.js`;
 // The default of 100 ms makes exactly-once 2.5 times as slow: a transaction is several short waits.
 const COMMON: Properties = { "retry.backoff.ms": 10, "retry.backoff.max.ms": 50 };
 /** A broker that comes back is noticed within this time; the default is 10 s. */
 export const RECONNECT: Properties = { "reconnect.backoff.max.ms": 1_000 };
 /**
- * How readers fetch. The end of a partition whose last record is a marker is noticed after the first of these. A reader
- * whose queue was full asks for more after the last: by default after a second, in which all that was in it is long done.
+ * The fetch settings of readers. The end of a partition whose last record is a marker is noticed after the first of these. A reader
+ * with a full queue fetches again after the last: by default after a second, long after the queue is empty.
  */
 export const FETCH: Properties = {
   "fetch.wait.max.ms": 100,
@@ -86,9 +86,9 @@ const CONSUMER: Properties = {
   "js.consumer.max.cache.size.per.worker.ms": 5_000,
 };
 
-/** Loads the native client and points it at a cluster. Nothing is connected yet. */
+/** Loads the native client and configures it for a cluster. Nothing is connected yet. */
 export async function openKafkaClient(settings: KafkaSettings): Promise<KafkaClient> {
-  // The native client would print what it cannot open, which may be a key.
+  // The native client would print a value it cannot open, which may be a key.
   await readPems(settings.ssl);
   const { KafkaJS } = await loadClient<NativeModule>(CLIENT);
   const errors = await loadClient<ClientErrors>(ERRORS);
@@ -148,7 +148,7 @@ function isPem(text: string): boolean {
   return text.trimStart().startsWith("-----BEGIN");
 }
 
-/** The PEMs of the settings of TLS, each of which may name a file. */
+/** The PEMs of the TLS settings, each of which may name a file. */
 export async function readPems(ssl: KafkaSettings["ssl"] = {}) {
   const { ca, cert, key } = ssl;
   return {
@@ -163,14 +163,14 @@ async function pem(name: string, text: string): Promise<string> {
   try {
     return await readFile(text, "utf8");
   } catch (error) {
-    // Neither the text nor the cause, which has it: it may be a key that lacks its first line.
+    // Leaves out the text and the cause, which contains it: it may be a key that lacks its first line.
     const { code = "no such file" } = error as NodeJS.ErrnoException;
     const message = `${name} is neither PEM, which begins with "-----BEGIN", nor the name of a file that can be read (${code}).`;
     throw new KhalaError("invalid_request", message, { field: name });
   }
 }
 
-/** What the client is told of TLS. */
+/** The client's TLS settings. */
 export function tls(ssl: KafkaSettings["ssl"]): Properties {
   const properties: Record<string, string> = {};
   const put = (name: string, text: string | undefined) => {
@@ -213,7 +213,7 @@ function closableAdmin(admin: KafkaAdmin): KafkaAdmin {
 
 const TIMEOUT_MS = 10_000;
 
-/** Uses the administration of a cluster on a connection of its own. Throws, and says why, if no broker lets it in. */
+/** Uses the admin client of a cluster on a connection of its own. Throws with the reason if no broker accepts the login. */
 export async function withAdmin<T>(kafka: KafkaSettings, use: (admin: KafkaAdmin) => Promise<T>): Promise<T> {
   let complaint: string | undefined;
   const log: KafkaSettings["log"] = (level, message) => {
@@ -232,12 +232,12 @@ export async function withAdmin<T>(kafka: KafkaSettings, use: (admin: KafkaAdmin
   }
 }
 
-/** The topics that these settings may see. */
+/** The topics visible with these settings. */
 export function listTopics(kafka: KafkaSettings): Promise<readonly string[]> {
   return withAdmin(kafka, (admin) => admin.listTopics({ timeout: TIMEOUT_MS }));
 }
 
-/** The client's error does not say why, such as a certificate or a password that is refused. What it logs does. */
+/** The client's error does not contain the reason, such as a refused certificate or password. Its log does. */
 function unreached(error: Error, complaint = error.message): KhalaError {
   const reason = complaint.replace(/^\[thrd:.*?\]: /, "");
   return new KhalaError(

@@ -1,4 +1,4 @@
-// What the driver uses of @confluentinc/kafka-javascript 1.10.1 (its `KafkaJS` part), written by hand: the types are
+// The part of @confluentinc/kafka-javascript 1.10.1 (its `KafkaJS` part) that the driver uses, written by hand: the types are
 // needed where the native client is not installed.
 
 export interface TopicPartition {
@@ -21,7 +21,7 @@ export interface TopicOffsets {
   readonly partitions: readonly { readonly partition: number; readonly offset: string }[];
 }
 
-/** A record to be written. A null value is a tombstone; a header must not be null. */
+/** A record to write. A null value is a tombstone; a header must not be null. */
 export interface NewRecord {
   readonly key?: Buffer | string | null;
   readonly value: Buffer | string | null;
@@ -42,9 +42,9 @@ export interface KafkaProducer extends Connection {
   sendBatch(batch: {
     readonly topicMessages: readonly { readonly topic: string; readonly messages: readonly NewRecord[] }[];
   }): Promise<unknown>;
-  /** Begins a transaction; what it returns is the producer itself. One at a time. */
+  /** Begins a transaction, and returns the producer itself. One at a time. */
   transaction(): Promise<KafkaProducer>;
-  /** Has a limit of 5 s of its own; when that has passed (-185), the same call is made again. */
+  /** Has a limit of 5 s of its own; after that (-185) the same call is made again. */
   commit(): Promise<void>;
   abort(): Promise<void>;
   sendOffsets(args: {
@@ -52,16 +52,16 @@ export interface KafkaProducer extends Connection {
     readonly topics: readonly TopicOffsets[];
   }): Promise<void>;
   isActive(): boolean;
-  /** The addon's own; only once it is connected. */
+  /** The addon's own producer; only once it is connected. */
   _getInternalClient(): NativeProducer;
 }
 
-/** A header as the addon takes it: one member. */
+/** A header in the addon's form: one member. */
 export type NativeHeader = Readonly<Record<string, Buffer | string>>;
 
 /** The addon's own producer. */
 export interface NativeProducer {
-  /** Throws what it refuses at once. What is `opaque` would never be freed without a report. */
+  /** Throws at once what it refuses. `opaque` would never be freed without a report. */
   produce(
     topic: string,
     partition: number,
@@ -74,7 +74,7 @@ export interface NativeProducer {
   removeAllListeners(event: "delivery-report"): unknown;
 }
 
-/** A record as it was read. */
+/** A record read from a topic. */
 export interface KafkaRecord {
   readonly key: Buffer | null;
   readonly value: Buffer | null;
@@ -92,7 +92,7 @@ export interface KafkaBatch extends TopicPartition {
 export interface EachBatch {
   readonly batch: KafkaBatch;
   resolveOffset(offset: string): void;
-  /** Whether the partition was taken away or moved elsewhere meanwhile. */
+  /** Whether the partition was revoked or sought meanwhile. */
   isStale(): boolean;
 }
 
@@ -108,14 +108,14 @@ export interface KafkaConsumer extends Connection {
   committed(partitions?: readonly TopicPartition[], timeoutMs?: number): Promise<TopicPartitionOffset[]>;
 }
 
-/** Where a producer looks for the member of a group whose generation fences its offsets. */
+/** The place where a producer finds the member of a group whose generation fences its offsets. */
 export interface InternalClient {
   _getInternalClient(): unknown;
 }
 
-/** Whose offsets are committed: a consumer, or what stands for one of the addon's own. */
+/** The owner of committed offsets: a consumer, or a stand-in for one of the addon's own. */
 export interface OffsetOwner extends Pick<KafkaConsumer, "commitOffsets"> {
-  /** Keeps the member open while it is used; refuses once it is closed. */
+  /** Keeps the member open during a call; refuses once it is closed. */
   lend?<T>(use: (member: InternalClient) => Promise<T>): Promise<T>;
 }
 
@@ -134,7 +134,7 @@ export interface TopicMetadata {
 }
 
 export interface KafkaAdmin extends Connection {
-  /** Resolves with false when all of them exist already. */
+  /** Resolves with false when all of them existed already. */
   createTopics(options: {
     readonly topics: readonly NewTopic[];
     readonly timeout?: number;

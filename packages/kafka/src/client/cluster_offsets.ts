@@ -4,24 +4,24 @@ import type { KafkaSettings } from "./client.ts";
 import type { TopicPartition } from "./client_types.ts";
 import { type GroupOffsetsFound, openPlainAdmin, type PlainAdmin } from "./plain_admin.ts";
 
-/** What groups have committed, by group, topic and partition. */
+/** The committed offsets of groups, by group, topic and partition. */
 export type Committed = ReadonlyMap<string, ReadonlyMap<string, ReadonlyMap<number, number>>>;
 
 /**
- * Which offset of a partition is asked for: the first that is left, behind the last that is decided, behind the last, or
+ * The kind of offset of a partition: the first left in the log, behind the last decided record, behind the last, or
  * the first at or after a time, -1 if there is none.
  */
 export type OffsetAt = "low" | "stable" | "high" | number;
 
-/** The same for all partitions, or a time for each. */
+/** The same kind for all partitions, or a time for each. */
 export type OffsetsAt = OffsetAt | ((partition: number) => number);
 
 /** The offsets that brokers know of, and the groups that commit them. */
 export interface ClusterOffsets extends Service {
   /**
-   * With `stable`, of these partitions, once no transaction that could change that is open. They must be named: without
-   * it only what was committed before is found, and not that the first commit of a partition is about to be decided.
-   * `patient` is for anyone who cannot ask again, like a caller that asks for `stable`.
+   * With `stable`, the offsets of these partitions once no open transaction could change them. They must be named: without
+   * it the call finds only earlier commits, and not that the first commit of a partition is about to be decided.
+   * `patient` is for callers that cannot retry, like callers of `stable`.
    */
   committed(
     groups: readonly string[],
@@ -48,7 +48,7 @@ const READ_UNCOMMITTED = 0;
 const READ_COMMITTED = 1;
 
 /**
- * Opens the offsets of a cluster. The native client is not asked: for offsets of groups it ends the process when the
+ * Opens the offsets of a cluster. The native client is not used: for offsets of groups it ends the process when the
  * coordinator has moved, for topics it retries a lost broker without a pause, and each of its calls
  * holds one of the few threads that transactions need.
  */
@@ -68,7 +68,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         if (stopping.signal.aborted || clock.now() >= deadline)
           throw new KhalaError(
             "unavailable",
-            `Kafka does not say ${what}: ${(error as Error).message} Try again.`,
+            `Kafka does not report ${what}: ${(error as Error).message} Try again.`,
             { retry_after_ms: 1_000 },
             { cause: error },
           );
@@ -79,7 +79,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
 
   return {
     committed: (groups, { stable, patient = stable !== undefined } = {}) =>
-      retry("what groups have committed", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("the committed offsets of groups", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         const found = await admin.listConsumerGroupOffsets({
           groups: stable ? groups.map((groupId) => ({ groupId, topics: byTopic(stable) })) : groups,
           requireStable: stable !== undefined,
@@ -87,7 +87,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         return new Map(found.map(({ groupId, topics }) => [groupId, offsetsOf(topics)]));
       }),
     list: (topics, at, { patient = false } = {}) =>
-      retry("where its topics end", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
+      retry("the ends of its topics", patient ? PATIENTLY_MS : BRIEFLY_MS, async () => {
         await count(admin, counts, topics);
         const found = await admin.listOffsets({
           topics: topics.map((name) => ({
@@ -107,7 +107,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         );
       }),
     removeMember: (groupId, clientId) =>
-      retry("who is in its groups", BRIEFLY_MS, async () => {
+      retry("the members of its groups", BRIEFLY_MS, async () => {
         const group = (await admin.describeGroups({ groups: [groupId] })).get(groupId);
         const members = [...(group?.members.values() ?? [])]
           .filter((member) => member.clientId === clientId)
@@ -121,7 +121,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
   };
 }
 
-/** Looks up how many partitions topics have, each once: it never changes. */
+/** Looks up the number of partitions of topics, once each: it never changes. */
 async function count(admin: PlainAdmin, counts: Map<string, number>, topics: readonly string[]) {
   const unknown = topics.filter((topic) => !counts.has(topic));
   if (unknown.length === 0) return;

@@ -11,7 +11,7 @@ import { openClusterOffsets } from "./cluster_offsets.ts";
 import { type Batch, joinGroup, type Membership } from "./group.ts";
 import { openPlainAdmin } from "./plain_admin.ts";
 
-/** A member of a group of its own, but for what it does. */
+/** A member of a group of its own, without handlers. */
 function memberOf({ names }: Stage) {
   return {
     groupId: `${names.routerGroup}-${randomUUID()}`,
@@ -24,7 +24,7 @@ function membership(kafka: WatchedKafka, offsets: Membership["offsets"]): Member
   return { kafka, offsets, readCommitted: true, sessionTimeoutMs: 6_000, heartbeatMs: 300 };
 }
 
-/** Where members that leave are watched, with what they warn of. A second of their patience takes five. */
+/** A stage that records the warnings of leaving members. A second of their time limits takes five. */
 async function openWatched(partitions: number) {
   await using parts = new AsyncDisposableStack();
   const stage = parts.use(await openStage({ partitions }));
@@ -39,7 +39,7 @@ async function openWatched(partitions: number) {
   return { context, kafka, member, own, warnings, [Symbol.asyncDispose]: () => closing.disposeAsync() };
 }
 
-/** Lets the group go on without those who are in it. */
+/** Removes the members, so that the group continues without them. */
 async function removeMembers({ settings }: Stage, groupId: string): Promise<void> {
   const admin = await openPlainAdmin(settings.kafka);
   await admin.removeMembersFromConsumerGroup({ groupId });
@@ -57,12 +57,12 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     await using watched = await openWatched(2);
     const { context, member, own, warnings } = watched;
     const join = () => joinGroup(context, member, own);
-    // From when its join has hardly begun to when its partitions are on their way to it.
+    // From hardly begun to just before its assignment.
     for (const ms of [0, 10, 25, 40, 60]) {
       const alone = await join();
       await sleep(context.clock, ms);
       await alone.leave();
-      // The second is told of partitions while it says farewell.
+      // The second member gets partitions while it is leaving.
       const members = await Promise.all([join(), join()]);
       await sleep(context.clock, ms);
       for (const member of members) await member.leave();
@@ -91,12 +91,12 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
     await owner.told;
     const idle = await join(500);
     await idle.told;
-    // It is told late that another comes, and until then all wait for it.
+    // It learns late that another joins, and until then all wait for it.
     const slow = await join(50_000);
     await slow.told;
     const newcomer = await join(500);
     await eventually("the newcomer is known", async () => (await members()) === 4);
-    // The others know of it by now, and have joined again.
+    // The others know by now, and have rejoined.
     await sleep(context.clock, 900);
     await Promise.all([owner.leave(), idle.leave(), newcomer.leave()]);
     expect(await members()).toBe(1);
@@ -201,7 +201,7 @@ describe.runIf(kafkaHere()).concurrent("a member of a group", () => {
       removeMember: offsets.removeMember,
       async committed(groups, options) {
         const answer = offsets.committed(groups, options);
-        // Who waits for nothing is answered by now: requests of a connection are answered in their order.
+        // A request that waits for nothing has its answer by now: a connection answers requests in order.
         await offsets.committed(groups);
         committing ??= producer.commit();
         await committing;

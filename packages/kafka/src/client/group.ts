@@ -13,7 +13,7 @@ export interface Batch extends TopicPartition {
   readonly records: readonly [LogRecord, ...LogRecord[]];
 }
 
-/** What all consumer groups of a process have in common. */
+/** The settings shared by all consumer groups of a process. */
 export interface Membership {
   readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "committed" | "removeMember">;
@@ -22,20 +22,20 @@ export interface Membership {
   readonly heartbeatMs: number;
 }
 
-/** What a member of a consumer group does. */
+/** The settings and handlers of a group member. */
 export interface GroupOptions {
   readonly groupId: string;
   readonly topics: readonly string[];
-  /** Records that are taken at a time. */
+  /** Records taken at a time. */
   readonly batch: number;
   readonly properties?: Properties;
-  /** `positions` is where each begins. */
+  /** `positions` is the start offset of each. */
   onAssign?(positions: readonly Position[]): void;
-  /** The partitions are this member's until it resolves, unless they are lost. */
+  /** The partitions stay this member's until it resolves, unless they are lost. */
   onRevoke?(partitions: readonly TopicPartition[], lost: boolean): Promise<void>;
-  /** Takes records, by partition. What it throws is tried again until they are another's, or the member leaves: nothing is passed over. */
+  /** Takes records, by partition. After an error it is called again until they are revoked, or the member leaves: nothing is skipped. */
   onBatches(batches: readonly Batch[]): Promise<void> | void;
-  /** The member cannot go on. */
+  /** Called when the member cannot continue. */
   onFailure(error: Error): void;
 }
 
@@ -43,7 +43,7 @@ export interface GroupOptions {
 export interface Group {
   /** For the offsets in a transaction. */
   readonly owner: OffsetOwner;
-  /** Only while a batch is taken: what comes meanwhile would come twice. */
+  /** Only during a batch: later records would be delivered twice. */
   pause(partition: TopicPartition): void;
   resume(partition: TopicPartition): void;
   leave(): Promise<void>;
@@ -51,29 +51,29 @@ export interface Group {
 
 /** Poll interval when there is nothing to read: brokers expect polls, and a notification may be lost. */
 const IDLE_MS = 100;
-/** After a partition was resumed nothing may tell of its first records. */
+/** After a partition is resumed, no notification may announce its first records. */
 const RESUMED_MS = 1_000;
 const RESUMED_IDLE_MS = 5;
 const FAILED_MS = 1_000;
 const MAX_FAILURES = 12;
 const GIVEN_UP_MS = 60_000;
-/** How long leaving may take. */
+/** The time limit of leaving. */
 const CLOSE_MS = 3_000;
-/** How long leaving waits for a join that is under way. */
+/** How long leaving waits for a running join. */
 const JOINING_MS = 1_000;
 const JOINING_EVERY_MS = 5;
 const LEAVE_MS = 500;
 const FATAL = -150;
 const BEGINNING = -2;
 
-/** Joins a group and reads until it leaves. A partition that comes to it starts at its committed offset. */
+/** Joins a group and reads until it leaves. An assigned partition starts at its committed offset. */
 export async function joinGroup(
   context: Context,
   { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs }: Membership,
   options: GroupOptions,
 ): Promise<Group> {
   const { log } = context;
-  // Of one topic the number says it all, and need not be written for each record.
+  // For a single topic the partition number is enough, and need not be formatted for each record.
   const keyOf: (record: TopicPartition) => number | string =
     options.topics.length === 1 ? ({ partition }) => partition : partitionKey;
   const leaving = new AbortController();
@@ -83,15 +83,15 @@ export async function joinGroup(
   let handling: Promise<unknown> = Promise.resolve();
   let rebalancing: Promise<void> = Promise.resolve();
   const assigned = new Set<string>();
-  /** After partitions were taken away it joins again. */
+  /** Rejoins after partitions were revoked. */
   let joining = true;
   let closing = false;
-  // Of its own, so that its group can be asked for it.
+  // A client id of its own, so that the group's state can be queried for it.
   const clientId = `${kafka.clientId}-${context.newId()}`;
 
   async function rebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): Promise<void> {
     log.debug({ group: options.groupId, kind, partitions }, "partitions rebalance");
-    // The addon waits for the last call of each, whatever happens before it, also when it is closed.
+    // The addon waits for the last call of each kind, even when it is being closed.
     if (kind === "assign") {
       let positions: readonly TopicPartition[] = partitions;
       try {
@@ -121,7 +121,7 @@ export async function joinGroup(
     }
   }
 
-  /** Where to begin. An open transaction of the previous owner may decide it. */
+  /** The start offset. An open transaction of the previous owner may decide it. */
   async function committed(partitions: readonly TopicPartition[]): Promise<Position[]> {
     const found = await offsets.committed([options.groupId], { stable: partitions });
     const own = found.get(options.groupId);
@@ -131,7 +131,7 @@ export async function joinGroup(
     });
   }
 
-  /** Waits for rebalances that are under way, or on their way to this thread. */
+  /** Waits for rebalances that are running, or about to reach this thread. */
   async function steady(): Promise<void> {
     for (let seen: unknown; seen !== rebalancing; ) {
       seen = rebalancing;
@@ -140,7 +140,7 @@ export async function joinGroup(
     }
   }
 
-  /** Waits until it has joined, if it is about to: before that its group has no name for it, and could not let it go. */
+  /** Waits until it has joined, if it is about to: before that its group has no id for it, and could not remove it. */
   async function joined(until: AbortSignal): Promise<void> {
     await steady();
     while (joining && !until.aborted) {

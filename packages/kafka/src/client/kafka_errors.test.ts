@@ -16,8 +16,8 @@ function failing(...codes: readonly number[]) {
   return call;
 }
 
-describe("a call that is made again", () => {
-  test("goes on while its time was over, and no other failure is waited for", async () => {
+describe("retries of a call", () => {
+  test("retries a timeout, and no other failure", async () => {
     const clock = new ManualClock();
     const slow = failing(TIMED_OUT, TIMED_OUT);
     await retryTimeouts({ clock }, 1_000, slow);
@@ -27,7 +27,7 @@ describe("a call that is made again", () => {
     expect(refused.calls).toBe(2);
   });
 
-  test("asks again after a pause while the coordinator moves, as long as it may", async () => {
+  test("retries after a pause while the coordinator moves, up to its time limit", async () => {
     const clock = new ManualClock();
     const moves = failing(...Array.from({ length: 3 }, () => NOT_COORDINATOR));
     const answered = retryWithoutCoordinator({ clock }, 15_000, moves);

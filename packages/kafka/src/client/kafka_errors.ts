@@ -6,9 +6,9 @@ const FENCED = new Set([-144, 47, 90]);
 const FATAL = -150;
 const TIMED_OUT: ReadonlySet<number> = new Set([-185]);
 const MESSAGE_TIMED_OUT = -192;
-/** Our own. */
+/** The code of a call abandoned by this module. */
 const UNANSWERED = -1_000;
-/** The coordinator loads or moves, or still ends the last transaction: all of that passes in seconds. */
+/** The coordinator loads or moves, or still ends the last transaction: each passes within seconds. */
 const COORDINATOR_MOVES: ReadonlySet<number> = new Set([14, 15, 16, 51]);
 const TOO_LARGE = new Set([10, 18]);
 
@@ -25,7 +25,7 @@ export function isFenced(error: unknown): boolean {
   return FENCED.has(code) || (code === FATAL && /fenced/i.test((error as Error).message));
 }
 
-/** Whether a call of the client, or a record that it was given, ended without an answer. */
+/** Whether a call of the client, or a record given to it, ended without an answer. */
 export function isTimeout(error: unknown): boolean {
   return TIMED_OUT.has(kafkaCode(error) ?? 0) || isUndelivered(error);
 }
@@ -35,17 +35,17 @@ export function isUndelivered(error: unknown): boolean {
   return kafkaCode(error) === MESSAGE_TIMED_OUT;
 }
 
-/** A call that is given up: the client itself would wait for ever. */
+/** An abandoned call: the client itself would wait for ever. */
 export function noAnswer(what: string): Error {
   return Object.assign(new Error(`${what} got no answer`), { code: UNANSWERED });
 }
 
-/** Whether a call was given up that is still under way. */
+/** Whether an abandoned call is still running. */
 export function isUnanswered(error: unknown): boolean {
   return kafkaCode(error) === UNANSWERED;
 }
 
-/** A transaction that the brokers ended because it took too long: the next one may well succeed. */
+/** A transaction that the brokers ended because it took too long: the next one may succeed. */
 export function transactionTimedOut(error: unknown): KhalaError {
   return new KhalaError(
     "unavailable",
@@ -55,7 +55,7 @@ export function transactionTimedOut(error: unknown): KhalaError {
   );
 }
 
-/** Makes the same call again while it answers that its time was over: it goes on behind that answer. */
+/** Repeats a call after a timeout of the client: the operation continues behind it. */
 export function retryTimeouts(
   context: Pick<Context, "clock">,
   limitMs: number,
@@ -64,7 +64,7 @@ export function retryTimeouts(
   return retryOn(context, { limitMs, codes: TIMED_OUT }, call);
 }
 
-/** Makes a call again, after a pause, while no broker coordinates its transactions. */
+/** Repeats a call, after a pause, while no broker coordinates its transactions. */
 export function retryWithoutCoordinator<T>(
   context: Pick<Context, "clock">,
   limitMs: number,
@@ -95,7 +95,7 @@ async function retryOn<T>(
   }
 }
 
-/** An error of the client as one of the table, that says what to do; others stay as they are. The log has the client's own text. */
+/** Converts an error of the client to one of the error table; others stay unchanged. The log has the client's own text. */
 export function toKhalaError({ log }: Pick<Context, "log">, error: unknown): unknown {
   const code = kafkaCode(error);
   if (error instanceof KhalaError || code === undefined) return error;
@@ -104,7 +104,7 @@ export function toKhalaError({ log }: Pick<Context, "log">, error: unknown): unk
   if (isFenced(error))
     return new KhalaError(
       "stale_producer",
-      "Another producer has taken over, or this process stood still for too long: nothing was written.",
+      "Another producer has taken over, or this process was suspended for too long. Nothing was written.",
       {},
       options,
     );

@@ -51,7 +51,7 @@ describe.runIf(ownKafka() !== undefined)(
         retryDelaysMs: [RETRY_MS],
         sessionTimeoutMs: 30_000,
         heartbeatMs: 300,
-        // So that a body is read from the log, by a client of its own.
+        // Forces a body to be read from the log, by another client.
         indexBytes: 0,
       });
 
@@ -88,7 +88,7 @@ describe.runIf(ownKafka() !== undefined)(
       await eventually("nobody lags", async () => (await board.lag()).every(({ lag }) => lag === "0"));
     });
 
-    test.concurrent("a board without a certificate does not open, and says why and which settings to check", async () => {
+    test.concurrent("a board without a certificate does not open, and names the reason and the settings to check", async () => {
       await expect(open({ ca: certificates.ca }, "none.")).rejects.toMatchObject({
         code: "unavailable",
         message: expect.stringMatching(

@@ -2,10 +2,10 @@ import { KhalaError } from "@khala/contracts";
 import { blockingCall } from "./blocking_calls.ts";
 import { type KafkaSettings, loadClient, RECONNECT, tls } from "./client.ts";
 
-/** How the addon answers. */
+/** The callback of the addon. */
 export type Done<T> = (error: Error | null, value: T) => void;
 
-/** What every consumer of the addon has. */
+/** The methods of every consumer of the addon. */
 export interface NativeClient {
   connect(options: { timeout: number }, done: Done<unknown>): void;
   disconnect(done: Done<unknown>): void;
@@ -21,7 +21,7 @@ interface NativeModule<T> {
 
 const CONNECT_MS = 30_000;
 
-/** Makes a consumer of the addon that commits only when told. It is not connected yet: events can be listened for. */
+/** Makes a consumer of the addon that commits only on request. It is not connected yet, so that listeners can be added. */
 export async function makeNativeConsumer<T extends NativeClient>(
   { bootstrap, clientId, sasl, ssl, log }: KafkaSettings,
   groupId: string,
@@ -52,7 +52,7 @@ export async function makeNativeConsumer<T extends NativeClient>(
   return native;
 }
 
-/** Connects it. It hands over what is there already, at once: the wait is ours, and takes no thread. */
+/** Connects it. It returns available records at once: the waiting is done here, and takes no thread. */
 export async function connectNative(native: NativeClient): Promise<void> {
   try {
     await blockingCall(() => called((done) => native.connect({ timeout: CONNECT_MS }, done)));

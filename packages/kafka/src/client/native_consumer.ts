@@ -21,31 +21,31 @@ interface Native extends NativeClient {
   resume(partitions: readonly TopicPartition[]): void;
 }
 
-/** Without an offset where none is committed. */
+/** Without an offset if none is committed. */
 type MaybePosition = TopicPartition & { readonly offset?: number };
 
-/** A member of a group, as the addon has it: no memory of its own between the broker and us, and so no seeks. */
+/** A member of a group on the addon: without a buffer between the broker and this code, and so without seeks. */
 export interface NativeConsumer extends Required<Pick<OffsetOwner, "lend">> {
   subscribe(topics: readonly string[]): void;
   /** Throws when it can read no more, and must be replaced. */
   check(): void;
-  /** What is there already. */
+  /** The records available now. */
   take(max: number): Promise<LogRecord[]>;
-  /** Begins where it is said, else at the committed offset. */
+  /** Starts at the given offset, else at the committed one. */
   assign(positions: readonly TopicPartition[]): void;
   unassign(partitions: readonly TopicPartition[]): void;
-  /** Whether the brokers have given this member up. */
+  /** Whether the brokers have removed this member. */
   lost(): boolean;
   pause(partition: TopicPartition): void;
   resume(partition: TopicPartition): void;
-  /** Asks for offsets to be committed: whether they are, only `committed` tells. */
+  /** Asks for a commit of offsets; only `committed` tells whether it succeeded. */
   commit(positions: readonly Position[]): Promise<void>;
-  /** What the group has committed, with all that was asked for before. */
+  /** The group's committed offsets, after all earlier requests. */
   committed(partitions: readonly TopicPartition[]): Promise<readonly MaybePosition[]>;
   /**
-   * Waits for the calls that are under way, and refuses others: the addon ends the process when a call meets a consumer
-   * that is closed or being closed. Only a rebalance is answered until the end: what is assigned is taken away now, and
-   * closing waits for that without end. `begun` is called when it has its turn.
+   * Waits for running calls, and refuses others: the addon ends the process when a call meets a consumer
+   * that is closed or being closed. Only rebalances are answered until the end: assigned partitions are revoked now, and
+   * closing waits for that without end. `begun` is called when closing starts.
    */
   close(begun: () => void): Promise<void>;
 }
@@ -54,16 +54,16 @@ export interface NativeConsumerOptions {
   readonly groupId: string;
   readonly readCommitted: boolean;
   readonly properties: Properties;
-  /** There is something to take. */
+  /** Called when records are available. */
   onReady(): void;
-  /** Partitions come, or leave when they are unassigned. */
+  /** Called when partitions are assigned or revoked. */
   onRebalance(kind: "assign" | "revoke", partitions: readonly TopicPartition[]): void;
 }
 
 const COMMITTED_MS = 5_000;
 const ASSIGN = -175;
 
-/** Connects a consumer whose partitions are assigned by hand, as its group gives and takes them. */
+/** Connects a consumer with manual assignment, as its group assigns and revokes partitions. */
 export async function openNativeConsumer(
   kafka: WatchedKafka,
   options: NativeConsumerOptions,
@@ -87,7 +87,7 @@ export async function openNativeConsumer(
       try {
         native.incrementalAssign(positions);
       } catch (error) {
-        // What closes takes one answer to everything: that nothing is kept.
+        // While closing, the answer to every rebalance is an empty assignment.
         if (!calls.closed) throw error;
         native.incrementalUnassign(positions);
       }
@@ -124,13 +124,13 @@ function bare({ topic, partition }: TopicPartition): TopicPartition {
 
 type Member = Pick<NativeConsumer, "commit" | "committed" | "lost">;
 
-/** While a group rebalances it takes no offsets; that is over sooner. */
+/** A group refuses offsets while it rebalances; that ends sooner than this. */
 const LIMIT_MS = 15_000;
 const PAUSE_MS = 50;
 
 /**
- * Commits offsets, without a transaction, and resolves when the group has them. The client does not report when it does not
- * take them, as that of a generation which is over: they would be missing until something else of the partition is
+ * Commits offsets, without a transaction, and resolves when the group has them. The client does not report refused
+ * offsets, such as those of an old generation: they would be missing until something else of the partition is
  * committed, however long that takes.
  */
 export async function commitOffsets(
@@ -152,7 +152,7 @@ export async function commitOffsets(
   }
 }
 
-/** Why the group does not have these offsets; undefined if it does. */
+/** The reason the group does not have these offsets; undefined if it does. */
 async function refusal(
   member: Member,
   positions: readonly (TopicPartition & { readonly offset: number })[],
@@ -169,11 +169,11 @@ async function refusal(
     if (!missing) return undefined;
     return new KhalaError(
       "unavailable",
-      `Kafka did not take offset ${missing.offset} of partition ${missing.partition} of ${missing.topic}, as while its readers change. Try again.`,
+      `Kafka did not accept offset ${missing.offset} of partition ${missing.partition} of ${missing.topic}, for example because its group is rebalancing. Try again.`,
       { retry_after_ms: 500 },
     );
   } catch (error) {
-    // Of the client: the coordinator moves, or does not answer.
+    // A code of the client: the coordinator moves, or does not answer.
     if (kafkaCode(error) === undefined) throw error;
     return error as Error;
   }

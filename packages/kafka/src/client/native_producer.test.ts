@@ -27,12 +27,12 @@ test("passes text as bytes, because a NUL would end a string key", () => {
   ]);
 });
 
-test("a tombstone stays null, and a partition and a time that are given are kept", () => {
+test("keeps a tombstone null, and a given partition and timestamp", () => {
   const record = { key: Buffer.from("k"), value: null, partition: 0, timestamp: "1700000000000" };
   expect(handedOver(record)).toEqual(["t", 0, null, record.key, 1_700_000_000_000, undefined, undefined]);
 });
 
-test("headers are a list with one member each, those with several values as often", () => {
+test("writes one header per value", () => {
   const headers = { type: "Draft", raw: Buffer.from([0, 1]), many: ["x", "y"] };
   expect(handedOver({ value: "v", headers }).at(-1)).toEqual([
     { type: "Draft" },
@@ -42,7 +42,7 @@ test("headers are a list with one member each, those with several values as ofte
   ]);
 });
 
-test("throws at the first record that the client refuses, and produces no later one", () => {
+test("throws at the first record that the client refuses, and produces none after it", () => {
   const seen: string[] = [];
   const native: NativeProducer = {
     produce(topic) {

@@ -2,25 +2,25 @@ import { murmur2 } from "@khala/contracts";
 import type { Outgoing } from "../topics/records.ts";
 import type { KafkaProducer, NativeHeader, NativeProducer, NewRecord } from "./client_types.ts";
 
-/** So that nothing is reported of a record that was delivered. */
+/** Turns off reports of delivered records. */
 export const WITHOUT_REPORTS = { "delivery.report.only.error": true };
 
 const ANY_PARTITION = -1;
 
 /**
- * The producer behind a transactional one that is connected. A report for each record is much of what it costs to write
- * it, and tells nothing here: a commit waits for every record, and fails if one of them was not delivered.
+ * The producer behind a connected transactional one. A report for each record is much of the cost of writing
+ * it, and has no use here: a commit waits for every record, and fails if one of them was not delivered.
  */
 export function nativeOf(producer: KafkaProducer): NativeProducer {
   const native = producer._getInternalClient();
-  // The client's own listener knows only records that it has sent itself.
+  // The client's own listener knows only records that it sent itself.
   native.removeAllListeners("delivery-report");
   return native;
 }
 
 /**
- * The partition of a record that names none, by its key among those that its topic was made with: somebody may have added
- * others since, and a key stays where it was.
+ * The partition of a record without one, by its key among the topic's original partitions: even if partitions were
+ * added since, a key keeps its partition.
  */
 export function partitionFor(key: Buffer | null, partitions: number): number {
   return key ? (murmur2(key) & 0x7fffffff) % partitions : ANY_PARTITION;

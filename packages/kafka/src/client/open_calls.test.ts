@@ -17,7 +17,7 @@ test("closing waits for running calls, and refuses later ones", async () => {
   expect(reached).toEqual(["ended", "closed"]);
 });
 
-test("a call that fails does not keep it open", async () => {
+test("a failed call does not delay closing", async () => {
   const calls = new OpenCalls();
   const failing = calls.run(() => Promise.reject(new Error("no broker")));
   await Promise.all([calls.close(), expect(failing).rejects.toThrow("no broker")]);

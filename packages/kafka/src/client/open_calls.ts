@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 
-/** The calls of an addon's object, which must not be closed while one is under way, nor called after that. */
+/** The calls of an addon's object, which must not be closed during a call, nor called after that. */
 export class OpenCalls {
   readonly #running = new Set<Promise<unknown>>();
   #closed = false;
@@ -9,7 +9,7 @@ export class OpenCalls {
     return this.#closed;
   }
 
-  /** A call that ends later. */
+  /** Runs an asynchronous call. */
   async run<T>(call: () => Promise<T>): Promise<T> {
     if (this.#closed) throw new KhalaError("shutting_down", "This Kafka client is closed.");
     const running = call();
@@ -21,12 +21,12 @@ export class OpenCalls {
     }
   }
 
-  /** A call that ends at once; it is left out when it comes too late. */
+  /** Runs a synchronous call; skips it after closing. */
   now(call: () => void): void {
     if (!this.#closed) call();
   }
 
-  /** Refuses more, and waits for what is under way. */
+  /** Refuses further calls, and waits for running ones. */
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.allSettled(this.#running);

@@ -1,6 +1,6 @@
 import { type KafkaSettings, loadClient, readPems } from "./client.ts";
 
-// What is used of @platformatic/kafka 2.12.1: its Admin, for calls that the native client lacks or does not survive.
+// The part of @platformatic/kafka 2.12.1 that is used: its Admin, for calls that the native client lacks or does not survive.
 interface AdminModule {
   readonly Admin: new (options: object) => PlainAdmin;
 }
@@ -11,11 +11,11 @@ export interface PlainAdmin {
     readonly resources: readonly { readonly resourceType: number; readonly resourceName: string }[];
   }): Promise<ConfigDescription[]>;
   listConsumerGroupOffsets(options: {
-    /** Of all partitions for which it has committed something, or of those that are named. */
+    /** For all partitions with a committed offset, or for the named ones. */
     readonly groups: readonly (string | GroupPartitions)[];
     readonly requireStable: boolean;
   }): Promise<GroupOffsetsFound[]>;
-  /** `forceUpdate` asks the brokers, whatever is known already. */
+  /** `forceUpdate` asks the brokers, even if the answer is cached. */
   metadata(options: { readonly topics: readonly string[]; readonly forceUpdate?: boolean }): Promise<{
     readonly brokers: ReadonlyMap<number, unknown>;
     readonly topics: ReadonlyMap<string, { readonly partitionsCount: number }>;
@@ -58,7 +58,7 @@ interface GroupPartitions {
   readonly topics: readonly { readonly name: string; readonly partitionIndexes: readonly number[] }[];
 }
 
-/** What a group has committed. */
+/** The committed offsets of a group. */
 export interface GroupOffsetsFound {
   readonly groupId: string;
   readonly topics: readonly {
@@ -73,7 +73,7 @@ const TIMEOUT_MS = 10_000;
 const RETRIES = 3;
 const RETRY_MS = 50;
 
-/** Opens it. It connects with its first call. */
+/** Opens it. It connects at its first call. */
 export async function openPlainAdmin({ bootstrap, clientId, sasl, ssl }: KafkaSettings): Promise<PlainAdmin> {
   const { Admin } = await loadClient<AdminModule>(CLIENT);
   return new Admin({

@@ -123,7 +123,7 @@ async function write(stage: Stage, partition: number, count: number): Promise<st
   return tasks.map(({ id }) => id);
 }
 
-/** What everybody who waits for committed records can see that was put out. */
+/** The outputs visible to readers of committed records. */
 async function visible(stage: Stage, count: number): Promise<unknown[]> {
   const records = await readTopic(stage.client, stage.names.artifacts, count);
   return records.map((record) => {
@@ -132,7 +132,7 @@ async function visible(stage: Stage, count: number): Promise<unknown[]> {
   });
 }
 
-/** Where the next owner of a partition begins. */
+/** The offset at which the next owner of a partition starts. */
 async function committed(stage: Stage, offsets: ClusterOffsets, partition: number) {
   const groupId = stage.names.agentGroup(AGENT);
   const topic = stage.names.tasks(AGENT);
@@ -148,7 +148,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     const sent = Promise.withResolvers<void>();
     const taken = Promise.withResolvers<void>();
     const ended = Promise.withResolvers<unknown>();
-    /** Stands still when the records are on their way. */
+    /** Blocks once the records are on their way. */
     const slowly = (producers: Producers): Producers => ({
       ...producers,
       transaction: (work) => {
@@ -171,7 +171,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     await lost.session.start();
     const [id] = await write(stage, 0, 1);
     await sent.promise;
-    // The group goes on without it, and it does not know yet.
+    // The group continues without it, and it does not know yet.
     const admin = (await openPlainAdmin(stage.settings.kafka)) as Remover;
     await admin.removeMembersFromConsumerGroup({ groupId: stage.names.agentGroup(AGENT) });
     await admin.close();
@@ -201,7 +201,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     const offsets = await openOffsets(parts, stage);
     const go = Promise.withResolvers<void>();
     let waiting = 0;
-    /** A producer is free only when it is said. */
+    /** Hands out a producer only on request. */
     const busy = (producers: Producers): Producers => ({
       ...producers,
       async transaction(work) {
@@ -212,7 +212,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     });
     const quick = [...(await write(stage, 0, 1)), ...(await write(stage, 1, 1))];
     const slow = [...(await write(stage, 0, 1)), ...(await write(stage, 1, 1))];
-    /** Of a partition that is taken away the slow one is told. */
+    /** The slow one learns of a revoked partition. */
     const told: string[] = [];
     const lost = parts.use(
       new Process(
@@ -275,7 +275,7 @@ describe.runIf(kafkaHere()).concurrent("the work of an agent", { timeout: 120_00
     );
     await process.session.start();
     await eventually("it has come to the limit", () => process.settled.length >= span - 1);
-    // The other partition goes on: what could be taken of the first one, were it not paused, is taken meanwhile.
+    // The other partition continues: records of the first one would be taken meanwhile if it were not paused.
     const beside = new Set<string>();
     for (let round = 0; round < 5; round++) {
       for (const id of await write(stage, 1, BATCH)) beside.add(id);

@@ -15,7 +15,7 @@ import type { SettlementRules } from "./settlement.ts";
 import { type Session, supervise } from "./supervise.ts";
 import { TaskRuns } from "./task_runs.ts";
 
-/** What the sessions of an agent work with. */
+/** The dependencies of an agent's sessions. */
 export interface SessionOptions {
   readonly membership: Membership;
   readonly producers: Producers;
@@ -25,9 +25,9 @@ export interface SessionOptions {
   readonly topic: string;
   readonly limits: PartitionLimits;
   readonly processed: ProcessedSource;
-  /** How long stopping waits for work under way before it is aborted. */
+  /** How long stopping waits for running work before it aborts it. */
   readonly drainMs: number;
-  /** How long a partition that moves to another member waits for its work under way. */
+  /** How long a partition that moves to another member waits for its running work. */
   readonly leaveMs: number;
 }
 
@@ -47,7 +47,7 @@ export class AgentSession implements Session {
   #group: Group | undefined;
   #dispatching: Promise<void> | undefined;
 
-  /** `onFailure` hears what makes it impossible to go on. */
+  /** `onFailure` gets the error that ends the session. */
   constructor(
     context: Context,
     options: SessionOptions,
@@ -75,7 +75,7 @@ export class AgentSession implements Session {
     return this.#runs.running;
   }
 
-  /** Tasks that are settled, and not behind the committed offset yet. */
+  /** Settled tasks that the committed offset has not passed yet. */
   get ahead(): number {
     return [...this.#partitions.values()].reduce((sum, { tracker }) => sum + tracker.span - tracker.open, 0);
   }
@@ -100,14 +100,14 @@ export class AgentSession implements Session {
     this.#dispatching = this.#runs.dispatch(this.#stopping.signal);
   }
 
-  /** Waits for what is under way, settles it, and leaves the group. */
+  /** Waits for running tasks, settles them, and leaves the group. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#dispatching;
     const { clock } = this.#context;
     const { drainMs } = this.#options;
     const cancel = clock.after(drainMs, () => this.#abandon());
-    // Work that goes on elsewhere is not waited for, and what does not heed its signal is left behind.
+    // Does not wait for remote work, nor for work that ignores its signal.
     const handled = this.#consumer.away ? Promise.resolve() : this.#runs.handled();
     const drained = handled.then(() => this.#runs.drained());
     await withTimeout(clock, drainMs + ABANDONED_MS, drained, undefined);
@@ -161,7 +161,7 @@ export class AgentSession implements Session {
    */
   async #revoked(partitions: readonly TopicPartition[], lost: boolean): Promise<void> {
     const leaving = partitions.flatMap(({ partition }) => this.#partitions.get(partition) ?? []);
-    // What was given up already is not waited for.
+    // Work that was given up is not awaited.
     const idle = Promise.all(leaving.map((work) => (work.owned ? work.leave() : undefined)));
     if (!lost && !this.#consumer.away)
       await withTimeout(this.#context.clock, this.#options.leaveMs, idle, undefined);
@@ -174,7 +174,7 @@ export class AgentSession implements Session {
 
   #take({ partition, records }: Batch): void {
     const work = this.#partitions.get(partition);
-    // What was taken away comes again to its new owner.
+    // The new owner reads the revoked records again.
     if (!work || work.leaving) return;
     work.take(records);
     if (work.full && !work.paused) {
@@ -190,7 +190,7 @@ export interface AgentWork extends Service {
   readonly agent: string;
   /** Tasks under way. */
   readonly running: number;
-  /** Tasks that are settled, and not behind the committed offset yet. */
+  /** Settled tasks that the committed offset has not passed yet. */
   readonly ahead: number;
 }
 

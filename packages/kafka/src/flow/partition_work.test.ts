@@ -7,7 +7,7 @@ function taken(...offsets: number[]): OffsetTracker {
   return tracker;
 }
 
-test("nothing is committed before the first record", () => {
+test("commits nothing before the first record", () => {
   expect(new OffsetTracker().position()).toBeUndefined();
 });
 
@@ -19,7 +19,7 @@ test("the committed offset never passes an unfinished record", () => {
   expect(tracker.position()).toBe(9);
 });
 
-test("gaps that the markers of transactions leave are passed", () => {
+test("passes over the gaps that transaction markers leave", () => {
   const tracker = taken(0, 2, 3, 9);
   tracker.finish(0);
   expect(tracker.position()).toBe(2);
@@ -30,14 +30,14 @@ test("gaps that the markers of transactions leave are passed", () => {
   expect(tracker.position()).toBe(10);
 });
 
-test("the position that would follow counts records that are being finished, and changes nothing", () => {
+test("computes the next position with given records as finished, without changing it", () => {
   const tracker = taken(0, 1, 2);
   expect(tracker.position(new Set([0, 1]))).toBe(2);
   expect(tracker.position(new Set([1]))).toBe(0);
   expect(tracker.position()).toBe(0);
 });
 
-test("takes a record that is delivered twice once", () => {
+test("takes a record once that is delivered twice", () => {
   const tracker = taken(0, 1);
   tracker.finish(0);
   expect(tracker.take(0, 10)).toBe(false);
@@ -46,7 +46,7 @@ test("takes a record that is delivered twice once", () => {
   expect(tracker.position()).toBe(1);
 });
 
-test("the span is counted from the lowest unfinished record, the size of what is unfinished only", () => {
+test("counts the span from the lowest unfinished record, and the bytes of unfinished records", () => {
   const tracker = taken(0, 1, 2, 3);
   for (const offset of [1, 2, 3]) tracker.finish(offset);
   expect([tracker.span, tracker.open, tracker.bytes]).toEqual([4, 1, 10]);
@@ -60,7 +60,7 @@ function all(lanes: Lanes<number>): number[] {
   return items;
 }
 
-test("lanes run beside each other, and the items of a lane one after the other", () => {
+test("runs lanes in parallel, and the items of a lane one after the other", () => {
   const lanes = new Lanes<number>();
   for (const [lane, item] of [
     ["a", 1],
@@ -86,7 +86,7 @@ test("an item waits while its lane is busy", () => {
   expect(all(lanes)).toEqual([2]);
 });
 
-test("an item that is put back comes before all others of its lane", () => {
+test("runs an item that is put back before the others of its lane", () => {
   const lanes = new Lanes<number>();
   for (const item of [1, 2, 3]) lanes.add("a", item);
   expect(all(lanes)).toEqual([1]);

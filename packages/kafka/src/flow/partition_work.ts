@@ -5,42 +5,42 @@ import { OldestKeys } from "../topics/oldest_keys.ts";
 import { type Origin, originOf } from "../topics/record_headers.ts";
 import type { TaskStates } from "./processed.ts";
 
-/** A record of a partition that is being worked on. */
+/** A record of a partition that is being processed. */
 export interface Work {
   readonly partition: PartitionWork;
   readonly offset: number;
   readonly record: KafkaRecord;
-  /** Missing when the record cannot be read. */
+  /** Missing when the record cannot be decoded. */
   readonly task?: Task;
-  /** Why it cannot be read. */
+  /** The reason it cannot be decoded. */
   readonly error?: string;
 }
 
-/** How much of a partition may be in this process. */
+/** The limits of a partition in this process. */
 export interface PartitionLimits {
   readonly records: number;
   readonly bytes: number;
-  /** Between the lowest unfinished record and the newest. */
+  /** The distance between the lowest unfinished record and the newest. */
   readonly span: number;
 }
 
-/** The part of an agent's work that came with a partition: from when it was assigned until it is taken away. */
+/** The work of an agent on a partition, from its assignment until its revocation. */
 export class PartitionWork {
   readonly topic: string;
   readonly partition: number;
   readonly tracker = new OffsetTracker();
   readonly lanes = new Lanes<Work>();
-  /** Aborts when the partition is not this process's any more. */
+  /** Aborts when the partition is revoked. */
   readonly lost = new AbortController();
-  /** Of each task that runs: aborts with `lost`, unless the task has ended. */
+  /** The signal of each running task: aborts with `lost`, unless the task has ended. */
   readonly stops = new Set<AbortController>();
-  /** What was settled before; nothing runs until it is loaded. */
+  /** The states settled before; nothing runs until they are loaded. */
   states: TaskStates | undefined;
   running = 0;
   paused = false;
-  /** Nothing more begins: the partition is about to be taken away. */
+  /** Whether it starts nothing more: the partition is about to be revoked. */
   leaving = false;
-  /** What is being worked on or settled. */
+  /** The records being processed or settled. */
   readonly #underWay = new Set<number>();
   readonly #idle = Promise.withResolvers<void>();
   readonly #order: Consumer["order"];
@@ -66,7 +66,7 @@ export class PartitionWork {
     return !this.lost.signal.aborted;
   }
 
-  /** A record is being worked on or settled. */
+  /** Marks a record as being processed or settled. */
   began({ offset }: Work): void {
     this.#underWay.add(offset);
   }
@@ -76,7 +76,7 @@ export class PartitionWork {
     if (this.leaving && this.#underWay.size === 0) this.#idle.resolve();
   }
 
-  /** Begins nothing more. Resolves when all that was under way is settled. */
+  /** Starts nothing more. Resolves when all running work is settled. */
   leave(): Promise<void> {
     this.leaving = true;
     if (this.#underWay.size === 0) this.#idle.resolve();
@@ -96,12 +96,12 @@ export class PartitionWork {
     }
   }
 
-  /** Which of its tasks follow each other: none that of another org. Copies of one task always do, so that only the first of them runs. */
+  /** The lane of a task, separate for each org. Copies of one task share a lane, so that only the first of them runs. */
   laneOf({ task, offset }: Work): string {
     if (!task) return `@${offset}`;
     const [{ org_id }] = task.artifacts;
     if (this.#order === "partition") return org_id;
-    // No key has a NUL.
+    // Keys contain no NUL.
     return this.#order === "key" ? `=${task.key}\0${org_id}` : `#${idempotencyKey(task)}`;
   }
 
@@ -135,12 +135,12 @@ interface Entry {
   finished: boolean;
 }
 
-/** How many that are finished may be kept, so that the list is not copied for each. */
+/** How many finished entries may be kept, so that the list is not copied for each. */
 const KEPT = 256;
 
 /**
- * The records of a partition that were taken and are not all finished yet. What is committed never passes one that
- * is unfinished, however many behind it are done. Offsets have gaps, where the markers of transactions are.
+ * The records taken from a partition that are not all finished yet. The committed offset never passes an
+ * unfinished record, even if later ones are finished. Offsets have gaps, where transaction markers are.
  */
 export class OffsetTracker {
   #entries: Entry[] = [];
@@ -150,7 +150,7 @@ export class OffsetTracker {
   #next = -1;
   #bytes = 0;
 
-  /** Takes a record. False for one that was taken before: a reader that seeks may bring it twice. */
+  /** Takes a record. False for a record taken before: a reader that seeks may deliver it twice. */
   take(offset: number, bytes: number): boolean {
     if (offset < this.#next) return false;
     const entry = { offset, bytes, finished: false };
@@ -161,7 +161,7 @@ export class OffsetTracker {
     return true;
   }
 
-  /** Notes that nothing more is to be done for a record. */
+  /** Marks a record as finished. */
   finish(offset: number): void {
     const entry = this.#open.get(offset);
     if (!entry) return;
@@ -174,7 +174,7 @@ export class OffsetTracker {
     this.#first = 0;
   }
 
-  /** Where a new owner would have to start, if these were finished too. Undefined before the first record. */
+  /** The offset for a new owner, if these were finished too. Undefined before the first record. */
   position(also?: ReadonlySet<number>): number | undefined {
     for (let i = this.#first; i < this.#entries.length; i++) {
       const { offset, finished } = this.#entries[i]!;
@@ -183,17 +183,17 @@ export class OffsetTracker {
     return this.#next < 0 ? undefined : this.#next;
   }
 
-  /** How many records lie between the lowest unfinished one and the newest. */
+  /** The number of records between the lowest unfinished one and the newest. */
   get span(): number {
     return this.#entries.length - this.#first;
   }
 
-  /** How many are unfinished. */
+  /** The number of unfinished records. */
   get open(): number {
     return this.#open.size;
   }
 
-  /** The size of what is unfinished. */
+  /** The bytes of unfinished records. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -204,10 +204,10 @@ interface Lane<T> {
   busy: boolean;
 }
 
-/** Work in lanes: the items of a lane follow each other, and lanes run beside each other, oldest first. */
+/** Work in lanes: items of a lane run one after the other, lanes in parallel, oldest first. */
 export class Lanes<T> {
   readonly #lanes = new Map<string, Lane<T>>();
-  // Lanes that have something to do and are not busy. A Set keeps the order and finds each at once.
+  // Lanes with work that are not busy. A Set keeps the order and finds each in constant time.
   readonly #ready = new Set<string>();
   readonly #oldest = new OldestKeys(this.#ready);
 
@@ -234,7 +234,7 @@ export class Lanes<T> {
     return undefined;
   }
 
-  /** Lets a lane go on. */
+  /** Frees a lane. */
   release(name: string): void {
     const lane = this.#lanes.get(name);
     if (!lane) return;
@@ -243,7 +243,7 @@ export class Lanes<T> {
     else this.#lanes.delete(name);
   }
 
-  /** Puts an item back before all others of its lane, and lets the lane go on with it. */
+  /** Puts an item back at the head of its lane, and frees the lane. */
   putBack(name: string, item: T): void {
     const lane = this.#lanes.get(name);
     if (!lane) return this.add(name, item);

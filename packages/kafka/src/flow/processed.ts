@@ -6,20 +6,20 @@ import { decodeProcessed, decodeWaiting } from "../topics/decoding.ts";
 import { type LogReader, openLogReader, type Poll, type Position } from "../topics/log_reader.ts";
 import { OldestKeys } from "../topics/oldest_keys.ts";
 
-/** Where the states of tasks are read from. */
+/** The source of the tasks' states. */
 export interface ProcessedSource {
   readonly kafka: WatchedKafka;
   readonly offsets: Pick<ClusterOffsets, "list">;
   readonly topic: string;
-  /** The name that the reader has for the brokers. */
+  /** The reader's client id. */
   readonly group: string;
 }
 
 /** A copy of a settled task is recognised for at least this long. */
 const WINDOW_MS = 86_400_000;
-/** How far the clocks of servers may differ. */
+/** The maximum difference between the clocks of servers. */
 const CLOCKS_MS = 3_600_000;
-/** Far more than are behind the first task that is not settled. */
+/** Far more than the tasks behind the first unsettled one. */
 const STATES_PER_PARTITION = 200_000;
 /** The agent in an idempotency key. */
 const AGENT = /^[^:]*:([^:@]*)/;
@@ -29,7 +29,7 @@ const STALLED_MS = 120_000;
 
 /**
  * Reads the states of an agent's tasks in these partitions, up to the current end of the topic: the owner
- * before can add nothing any more. `positions` is where the tasks are read from: a task behind one that took days may
+ * before can add nothing more. `positions` is where the tasks are read from: a task behind one that took days may
  * have been settled days ago.
  */
 export async function loadTaskStates(
@@ -41,7 +41,7 @@ export async function loadTaskStates(
 ): Promise<Map<number, TaskStates>> {
   const states = new Map(positions.map(({ partition }) => [partition, new TaskStates(STATES_PER_PARTITION)]));
   const ends = await endsOf(offsets, topic, positions);
-  // Where nothing was ever settled.
+  // Nothing was ever settled here.
   if (ends.size === 0) return states;
   const reader = await openLogReader(context, kafka, group);
   try {
@@ -51,7 +51,7 @@ export async function loadTaskStates(
       patient: true,
     });
     const from = [...ends].flatMap(([partition, end]) => {
-      // None that young: -1.
+      // No record is that young: -1.
       const offset = starts.get(topic)?.get(partition) ?? -1;
       if (offset >= 0 && offset < end) return { topic, partition, offset };
       ends.delete(partition);
@@ -74,7 +74,7 @@ function since(now: number, first = now): number {
   return Math.max(0, Math.min(now - WINDOW_MS, first - CLOCKS_MS));
 }
 
-/** When the first of the tasks that are still to be read was written, by partition; missing where there is none. */
+/** The time at which the first task still to be read was written, by partition; missing where there is none. */
 async function firstTimes(
   context: Context,
   reader: LogReader,
@@ -117,7 +117,7 @@ async function readTo(
   });
 }
 
-/** Reads until it is enough. However much there is is read, unless nothing more comes. */
+/** Reads until `enough` holds, or until nothing more arrives. */
 async function readUntil(
   { clock }: Context,
   reader: LogReader,
@@ -131,7 +131,7 @@ async function readUntil(
     if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `What was settled cannot be read to its end: nothing has come for ${STALLED_MS} ms. Look for a transaction that never ends.`,
+        `The states of settled tasks cannot be read to their end: no record arrived for ${STALLED_MS} ms. Look for a transaction that never ends.`,
       );
   }
 }
@@ -153,7 +153,7 @@ function stateOf(value: Buffer | null): TaskState | undefined {
   return waits.ok ? { kind: "waits", attempt: waits.value.attempt, dueAt: waits.value.due_at } : undefined;
 }
 
-/** What is known of a task by its idempotency key: it was settled, or it waits in place for its next attempt. */
+/** The state of a task by its idempotency key: settled, or waiting in place for its next attempt. */
 export type TaskState =
   | { readonly kind: "settled" }
   | { readonly kind: "waits"; readonly attempt: number; readonly dueAt: number };

@@ -18,7 +18,7 @@ import { artifactRecord, byIdKey, byIdRecord, type Outgoing, sizeOf, taskRecord 
 import { largestTask, type TopicNames } from "../topics/topics.ts";
 import type { Views } from "../views/views.ts";
 
-/** What became of an artifact that was published. */
+/** The outcome of an artifact's publication. */
 export type Published = "published" | "duplicate";
 
 export interface PublisherOptions {
@@ -46,7 +46,7 @@ interface Encoded {
 
 interface Write {
   readonly artifacts: readonly Encoded[];
-  /** Artifacts that are on the board already, with the same content. */
+  /** Artifacts already on the board, with the same content. */
   readonly compared: ReadonlySet<Artifact>;
   readonly tasks: readonly Outgoing[];
   readonly bytes: number;
@@ -65,7 +65,7 @@ export function openPublisher(
   { producers, settings, names, agents, views, observer, requireBrokers }: PublisherOptions,
 ): Publisher {
   const known = new Set(agents);
-  /** Undefined if nothing was written, as something is there already and was not compared yet. */
+  /** Undefined if nothing was written, as an existing artifact was not compared yet. */
   const commits = new GroupCommit<Write, readonly Published[] | undefined>({
     maxItems: MAX_WRITES,
     maxBytes: MAX_BYTES,
@@ -98,7 +98,7 @@ export function openPublisher(
     return outcomes;
   }
 
-  /** What becomes of a call. What it publishes is in `fresh` then, all of it or nothing. */
+  /** The outcome of a call. Its new artifacts are in `fresh` then, all of them or none. */
   function judged({ artifacts, compared }: Write, fresh: Map<string, Artifact>): Judged {
     const replaced: [key: string, before: Artifact | undefined][] = [];
     const statuses: Published[] = [];
@@ -178,14 +178,14 @@ export function openPublisher(
   return {
     async publish(artifacts) {
       if (artifacts.length === 0) return [];
-      // Not only in the commit: this one would wait for that of others, which began when the brokers answered.
+      // Not only in the commit: this call would wait for commits of others that began when the brokers answered.
       requireBrokers();
       const encoded = artifacts.map(encode);
       const sizes = encoded.map(({ records: [log] }) => sizeOf(log.record));
       refuseLarge(sizes, settings.maxRecordBytes, "artifacts");
       const compared = new Set<Artifact>();
       const write = { artifacts: encoded, compared, tasks: [], bytes: 2 * sum(sizes) };
-      // As a rule nothing of it is there. Each time round something more has been compared.
+      // As a rule none of it exists. Each round has compared something more.
       for (;;) {
         const statuses = await commits.write(write);
         if (statuses) return statuses;
@@ -219,7 +219,7 @@ function sum(sizes: readonly number[]): number {
   return sizes.reduce((total, size) => total + size, 0);
 }
 
-/** A publisher holds no lease that could be stale: a retry is enough. */
+/** A publisher holds no lease that could be stale: the caller can simply retry. */
 function forPublishers(error: unknown): unknown {
   if (!(error instanceof KhalaError) || error.code !== "stale_producer") return error;
   return new KhalaError(

@@ -8,7 +8,7 @@ import { decodeArtifact, decodeTask } from "../topics/decoding.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 
 describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transactions %s", (transactions) => {
-  test("an artifact is found by id and among the recent ones, at once in this process and soon in others", async () => {
+  test("finds an artifact by id and in the recent list, at once in this process and soon in others", async () => {
     await using stage = await openStage({ transactions });
     const [here, elsewhere] = [await stage.views(), await stage.views()];
     const publisher = stage.publisher(here);
@@ -26,7 +26,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     expect(stage.published).toEqual([draft]);
   });
 
-  test("the same id and version is a duplicate, a higher version is not, and a lower one comes too late", async () => {
+  test("answers a known version or a lower one with duplicate, and publishes a higher one", async () => {
     await using stage = await openStage({ transactions });
     const views = await stage.views();
     const publisher = stage.publisher(views);
@@ -43,7 +43,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     expect(await views.get(one.org_id, one.id)).toEqual(two);
   });
 
-  test("records go to the partition of their key, with type and trace as headers", async () => {
+  test("writes records to the partition of their key, with type and trace as headers", async () => {
     await using stage = await openStage({ transactions });
     const publisher = stage.publisher(await stage.views());
     const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -80,7 +80,7 @@ describe.runIf(kafkaHere()).concurrent.each([true, false])("publishing, transact
     await expect(publisher.enqueue([task({ agent: "nobody" })])).rejects.toMatchObject({ code: "not_found" });
   });
 
-  test("the largest artifact that is allowed is published, and one byte more is refused by name", async () => {
+  test("publishes the largest allowed artifact, and refuses one more byte with its id", async () => {
     await using stage = await openStage({ transactions });
     const views = await stage.views();
     const publisher = stage.publisher(views);

@@ -6,7 +6,7 @@ import { LogTail, type Source } from "../topics/log_tail.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 import type { ViewsOptions } from "../views/views.ts";
 
-/** How many tasks wait in the retry topics, by agent. */
+/** The number of tasks in the retry topics, by agent. */
 export interface RetryCounts extends Service {
   count(): Promise<ReadonlyMap<string, number>>;
 }
@@ -17,7 +17,7 @@ interface Waiting {
 }
 
 const TIMEOUT_MS = 10_000;
-/** Of one partition: what is beyond is not counted. */
+/** The limit per partition: records beyond it are not counted. */
 const MAX_WAITING = 20_000;
 
 /** Tails the retry topics. Records behind the committed offset of their group are waiting. */
@@ -29,7 +29,7 @@ export async function openRetryCounts(
   const waiting = new Map<string, Waiting[][]>();
   const topics = delaysMs.map((delayMs) => names.retry(delayMs));
 
-  /** The offset behind what was moved on, by topic and partition; less than 0 where nothing was. */
+  /** The offset behind the last moved record, by topic and partition; less than 0 without one. */
   async function committed(
     known: Pick<ClusterOffsets, "committed">,
   ): Promise<Map<string, ReadonlyMap<number, number>>> {
@@ -38,7 +38,7 @@ export async function openRetryCounts(
     return new Map(topics.map((topic, i) => [topic, found.get(groups[i]!)?.get(topic) ?? new Map()]));
   }
 
-  // Brokers that start as well have no coordinators yet.
+  // Brokers that are starting have no coordinators yet.
   const patient = patiently(offsets);
   const done = await committed(patient);
   const sources: Source[] = [];

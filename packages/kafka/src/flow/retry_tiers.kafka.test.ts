@@ -27,7 +27,7 @@ function waiting(partition: number, dueAt: number) {
   return { id: next.id, record: { ...retryRecord(next, failure, origin, dueAt), partition } };
 }
 
-/** The reader of the retry topic, on a clock that the test puts forward. `moved` hears of all that it writes. */
+/** The reader of the retry topic, on a clock that the test puts forward. `moved` gets everything it writes. */
 async function openTier(
   stage: Stage,
   clock: JumpClock,
@@ -76,7 +76,7 @@ async function openTier(
   return parts;
 }
 
-/** The tasks that came back before their agent, in the order of each partition. */
+/** The tasks returned to their agent's topic, in the order of each partition. */
 async function back(stage: Stage, count: number): Promise<string[]> {
   const records = await readTopic(stage.client, stage.names.tasks("reviewer"), count);
   return records.map((record) => {
@@ -94,7 +94,7 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     await stage.write(topic, ...late.map(({ record }) => record));
     const sizes: number[] = [];
     await using _ = await openTier(stage, clock, DELAY_MS, (records) => sizes.push(records.length));
-    // Those of the other partition are due: what could be read of the first one, were it not paused, is read meanwhile.
+    // Those of the other partition are due: records of the first one would be read meanwhile if it were not paused.
     const early: string[] = [];
     for (let round = 0; round < 10; round++) {
       const due = waiting(1, clock.now());
@@ -106,11 +106,11 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     const ids = await back(stage, late.length + early.length);
     expect(ids.toSorted()).toEqual([...late.map(({ id }) => id), ...early].toSorted());
     expect(Math.max(...sizes)).toBeLessThan(MAX_WAITING + BATCH);
-    // The first that it moved was as much as it may hold.
+    // The first batch it moved was as large as it may hold.
     expect(Math.max(...sizes)).toBeGreaterThanOrEqual(MAX_WAITING);
   });
 
-  test("waits in a topic several times for a delay that is longer than any topic's", async () => {
+  test("waits in a topic several times when the delay is longer than any topic's", async () => {
     await using stage = await openStage({ partitions: 1, retryDelaysMs: [DELAY_MS] });
     const clock = new JumpClock();
     const dueAt = clock.now() + 2.5 * DELAY_MS;
@@ -139,7 +139,7 @@ describe.runIf(kafkaHere()).concurrent("a retry topic", { timeout: 120_000 }, ()
     const bad = [
       { key: "k", value: raw, headers: dueHeader(0) },
       { key: "k", value: null, headers: dueHeader(0) },
-      // A task that can be read, due at a time that cannot.
+      // A readable task with an unreadable due time.
       { ...good.record, headers: { ...good.record.headers, [HEADER.due]: "soon" } },
       { key: "k", value: good.record.value },
     ];

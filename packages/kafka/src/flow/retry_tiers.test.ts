@@ -9,7 +9,7 @@ import { type Finished, recordsOf, type SettlementRules } from "./settlement.ts"
 
 const DELAYS = [1_000, 10_000, 60_000, 300_000];
 
-/** The tiers that a retry passes, and how late it is, if others hold it for the whole delay of each. */
+/** The tiers a retry passes, and its lateness, if other records hold it for the whole delay of each. */
 function descend(delayMs: number) {
   const passed: number[] = [];
   let left = delayMs;
@@ -40,11 +40,11 @@ test("a retry is at most 10 % or one second late, after few moves", () => {
   );
 });
 
-test("without tiers there is none", () => {
+test("no settings for tiers mean no tier", () => {
   expect(tierFor([], 5)).toBeUndefined();
 });
 
-test("a failed task is due at its own time, not at that of its tier", () => {
+test("a failed task is due at its own time, not at its tier's", () => {
   const names = topicNames({ prefix: "flock.", topics: {} } as never);
   const clock = new ManualClock();
   const partition = { partition: 0, origin: () => ({ topic: "t", partition: 0, offset: "0", timestamp: 0 }) };

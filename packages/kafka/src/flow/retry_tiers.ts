@@ -14,7 +14,7 @@ import {
 import type { TopicNames } from "../topics/topics.ts";
 import type { Session } from "./supervise.ts";
 
-/** A retry may be this late, or a tenth of its delay. */
+/** The allowed lateness of a retry, besides a tenth of its delay. */
 const LATE_MS = 1_000;
 
 /**
@@ -32,24 +32,24 @@ export interface RetryOptions {
   readonly producers: Producers;
   readonly names: TopicNames;
   readonly observer: Pick<BoardObserver, "unreadable">;
-  /** The largest task, as a record. */
+  /** The size limit of a task, as a record. */
   readonly maxTaskBytes: number;
   /** The topics of this process's agents. */
   readonly topics: readonly string[];
-  /** All topics that there are. */
+  /** All existing topics. */
   listTopics(): Promise<readonly string[]>;
   readonly delayMs: number;
   readonly delaysMs: readonly number[];
   onFailure(error: Error): void;
 }
 
-/** A record that waits for its time. */
+/** A record that waits for its due time. */
 interface Waiting {
   readonly record: LogRecord;
   readonly readyAt: number;
 }
 
-/** Records of a partition that wait for their time. */
+/** Records of a partition that wait for their due time. */
 class Tier {
   readonly waiting: Waiting[] = [];
   moving: Promise<void> | undefined;
@@ -58,7 +58,7 @@ class Tier {
   lost = false;
 }
 
-/** Of one partition in memory; more stays in the log. */
+/** The limit per partition in memory; more stays in the log. */
 const MAX_WAITING = 500;
 const BATCH = 100;
 
@@ -72,7 +72,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
   const { clock } = context;
   const topic = names.retry(delayMs);
   const tiers = new Map<number, Tier>();
-  /** Where records may go. Other servers may have agents that this one does not know. */
+  /** The known target topics. Other servers may have agents that this one does not know. */
   let topics: ReadonlySet<string> = new Set(options.topics);
 
   function schedule(partition: number, tier: Tier): void {
@@ -110,7 +110,7 @@ export async function startRetryTier(context: Context, options: RetryOptions): P
     }
   }
 
-  /** Where each record goes. One that has nowhere to go would hold up all that is behind it, and becomes a dead letter. */
+  /** The target of each record. A record without a target becomes a dead letter, as it would block those behind it. */
   async function forward(records: readonly LogRecord[]): Promise<Outgoing[]> {
     const goals = records.map((record) => forwarded(context, options, record));
     if (goals.some(({ topic: to }) => !topics.has(to))) topics = new Set(await options.listTopics());

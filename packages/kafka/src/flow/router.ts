@@ -27,12 +27,12 @@ export interface RouterOptions extends Pick<BoardOptions, "route" | "observer"> 
   readonly membership: Membership;
   readonly producers: Producers;
   readonly names: TopicNames;
-  /** The largest task, as a record. */
+  /** The size limit of a task, as a record. */
   readonly maxTaskBytes: number;
   onFailure(error: Error): void;
 }
 
-/** Artifacts that are routed at a time, in one transaction. */
+/** Artifacts routed in one transaction. */
 const BATCH = 2_000;
 
 interface Routed {
@@ -92,7 +92,7 @@ function routeRecord(
   try {
     return routeArtifact(options, record, position, origin);
   } catch (error) {
-    // What cannot be routed is set aside, or it would hold up all that is behind it.
+    // A record that cannot be routed is set aside, as it would block those behind it.
     const letter = unreadableRecord(context, (error as Error).message, record, position, origin);
     const outgoing = [{ topic: options.names.deadLetters(ROUTER), record: letter }];
     return { position, routing: { tasks: [], dead: [] }, outgoing };
@@ -109,7 +109,7 @@ function routeArtifact(
   if (!decoded.ok) throw new TypeError(decoded.error);
   const artifact = withTrace(decoded.value, record);
   const routing = route(artifact);
-  /** An artifact that routing left as it is need not be encoded again. */
+  /** An artifact that routing left unchanged need not be encoded again. */
   const jsonOf = ({ artifacts: [only, ...others] }: Task) =>
     only === decoded.value && others.length === 0 ? (record.value ?? undefined) : undefined;
   const outgoing = [

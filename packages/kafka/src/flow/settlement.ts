@@ -22,12 +22,12 @@ import type { TopicNames } from "../topics/topics.ts";
 import type { PartitionWork, Work } from "./partition_work.ts";
 import { tierFor } from "./retry_tiers.ts";
 
-/** What became of a record: a settlement, or there was nothing to settle. */
+/** The outcome of a record: a settlement, or nothing to settle. */
 export type Result =
   | Settlement
   /** The task had been settled before. */
   | { readonly kind: "repeated" }
-  /** It cannot be read, or not be settled otherwise, and goes to the dead letters as it is. */
+  /** It cannot be read, or not be settled otherwise, and becomes a dead letter unchanged. */
   | { readonly kind: "unreadable"; readonly error?: string };
 
 /** A record with its result, to be settled. */
@@ -36,31 +36,31 @@ export interface Finished {
   readonly result: Result;
 }
 
-/** What decides how a result is written. */
+/** The rules for writing a result. */
 export interface SettlementRules {
   readonly agent: string;
   readonly strict: boolean;
   readonly names: TopicNames;
-  /** The largest task, as a record. */
+  /** The size limit of a task, as a record. */
   readonly maxTaskBytes: number;
   readonly retryDelaysMs: readonly number[];
-  /** The newest version of an artifact that is known. */
+  /** Returns the newest known version of an artifact. */
   version(artifact: Pick<Artifact, "org_id" | "id">): number | undefined;
   /** An output is published. */
   wrote(output: Artifact): void;
 }
 
-/** The task that runs after a failure, or after it was postponed. */
+/** The task to run after a failure, or after it was postponed. */
 export function nextAttempt(task: Task, { uncounted }: { readonly uncounted?: true }): Task {
   return uncounted ? task : { ...task, attempt: task.attempt + 1 };
 }
 
-/** Whether a retry waits where it is: to hold its key back, or because its delay is shorter than any topic's. */
+/** Whether a retry waits in place: to block its key, or because its delay is shorter than any topic's. */
 export function waitsInPlace(result: Result, { strict, retryDelaysMs }: SettlementRules): boolean {
   return result.kind === "retry" && (strict || result.delayMs < Math.min(...retryDelaysMs));
 }
 
-/** The outputs of a result that are not on the board: a second run has the same ones, and they are there. */
+/** The outputs of a result that are not on the board yet: a second run has the same ones. */
 export function freshOutputs(rules: SettlementRules, result: Result): readonly Artifact[] {
   if (result.kind !== "done") return [];
   return result.outputs.filter((output) => (rules.version(output) ?? 0) < output.version);
@@ -128,7 +128,7 @@ function deadRecord(
   return { topic: names.deadLetters(agent), record: deadLetterRecord(letter, origin, work.record) };
 }
 
-/** The offsets that may be committed when these are settled: below the lowest that is not. */
+/** The offsets to commit once these are settled: below the lowest unsettled one. */
 export function offsetsOf(
   batch: readonly Finished[],
   rules: SettlementRules,

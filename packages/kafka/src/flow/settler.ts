@@ -5,15 +5,15 @@ import type { Producers } from "../producers/producers.ts";
 import { type Outgoing, refuseLarge, sizeOf } from "../topics/records.ts";
 import { type Finished, freshOutputs, offsetsOf, recordsOf, type SettlementRules } from "./settlement.ts";
 
-/** What a settler works with. */
+/** The dependencies of a settler. */
 export interface SettlerOptions {
   readonly producers: Producers;
   readonly rules: SettlementRules;
-  /** The group's member whose offsets are settled. */
+  /** The group member whose offsets are settled. */
   owner(): OffsetOwner;
-  /** A result is durable. */
+  /** Called when a result is durable. */
   onSettled(settled: Settled): void;
-  /** Another has taken over, or the brokers gave this process up: nothing of it can be settled. */
+  /** Called when another process has taken over, or the brokers gave this one up: nothing can be settled. */
   onFenced(error: Error): void;
 }
 
@@ -22,13 +22,13 @@ const MAX_BYTES = 8 * 1_048_576;
 
 /** A result that is durable. */
 export interface Settled extends Finished {
-  /** Its outputs that were published with it. */
+  /** The outputs published with it. */
   readonly published: readonly Artifact[];
-  /** Undefined where transactions are off. */
+  /** Undefined without transactions. */
   readonly transactionId: string | undefined;
 }
 
-/** A result with the records that it is written as. */
+/** A result and its records. */
 interface Written extends Omit<Settled, "transactionId"> {
   readonly records: readonly Outgoing[];
 }
@@ -56,17 +56,17 @@ export class Settler {
     this.#running ??= this.#run();
   }
 
-  /** Resolves when no transaction is open. Partitions that are not owned by then are in none that follows. */
+  /** Resolves when no transaction is open. Later transactions do not contain partitions revoked before. */
   async idle(): Promise<void> {
     await this.#open?.catch(() => {});
   }
 
-  /** Resolves when all that was submitted is settled, or cannot be. */
+  /** Resolves when everything submitted is settled, or cannot be. */
   async drained(): Promise<void> {
     while (this.#running) await this.#running;
   }
 
-  /** Gives up what is not settled yet. */
+  /** Drops everything not settled yet. */
   stop(): void {
     this.#stopping.abort();
     this.#queue = [];
@@ -84,7 +84,7 @@ export class Settler {
       if (error) await this.#failed(error, batch, failures++);
       else failures = 0;
     }
-    // Nothing is awaited between the last look and this, or what is submitted then would wait for ever.
+    // No await between the last check and this, or a later submission would wait for ever.
     this.#running = undefined;
   }
 
@@ -100,7 +100,7 @@ export class Settler {
     return batch;
   }
 
-  /** What cannot be written becomes a dead letter with the bytes that were read, or it would hold up its partition. */
+  /** Turns a result that cannot be written into a dead letter with the bytes read, as it would block its partition. */
   #written(finished: Finished): Written {
     const { rules } = this.#options;
     const { work, result } = finished;
@@ -134,7 +134,7 @@ export class Settler {
     return undefined;
   }
 
-  /** Answers the id of the transaction. */
+  /** Returns the id of the transaction. */
   #settle(batch: readonly Written[]): Promise<string | undefined> {
     const { producers, rules, owner } = this.#options;
     return producers.transaction(async (transaction) => {
@@ -142,8 +142,8 @@ export class Settler {
       void transaction.send(batch.flatMap(({ records }) => records));
       const offsets = offsetsOf(batch, rules);
       const lost = [...offsets.keys()].some((partition) => !partition.owned);
-      if (lost) throw new KhalaError("lease_lost", "A partition was taken away: nothing of it is settled.");
-      // Every partition of the batch is named, also where its offset stays: the group's generation is checked with it.
+      if (lost) throw new KhalaError("lease_lost", "A partition was revoked: nothing of it is settled.");
+      // Names every partition of the batch, even if its offset does not move: the group's generation is checked with it.
       await transaction.sendOffsets(owner(), byTopic(offsets));
       return transaction.id;
     });
@@ -160,13 +160,13 @@ export class Settler {
     const [only] = batch;
     if (error instanceof KhalaError && error.code === "payload_too_large" && batch.length === 1 && only)
       this.#queue[0] = tooLarge(only, error);
-    // One at a time, so that what cannot be written does not hold up the others.
+    // One at a time, so that one that cannot be written does not fail the others.
     this.#batch = 1;
     await sleep(clock, backoff(failures, random, { base: 20, cap: 2_000 }), this.#stopping.signal);
   }
 }
 
-/** What its agent answered does not fit into a record; the task itself did. */
+/** The agent's output does not fit into a record; the task itself did. */
 function tooLarge({ work, result }: Finished, error: Error): Finished {
   if (result.kind !== "done") return { work, result };
   const failure = { class: "PayloadTooLarge", message: error.message, kind: "fatal" } as const;

@@ -1,16 +1,16 @@
 import { backoff, type Context, type Service, sleep } from "@khala/server/blackboard";
 
-/** Something that runs until it is stopped or cannot go on. */
+/** Something that runs until it is stopped or fails. */
 export interface Session extends Service {
-  /** Drops what is under way. */
+  /** Drops the running work. */
   discard(): Promise<void>;
 }
 
 const LONG_ENOUGH_MS = 60_000;
 
 /**
- * Keeps a session running: one that cannot go on, such as one that was fenced off, is dropped, and another one begins.
- * `start` is given what to call with the reason.
+ * Keeps a session running: a session that fails, such as a fenced one, is dropped, and another one starts.
+ * `start` gets a callback for the reason.
  */
 export function supervise(
   context: Context,

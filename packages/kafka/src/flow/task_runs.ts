@@ -14,19 +14,19 @@ import type { TaskStates } from "./processed.ts";
 import { type Finished, nextAttempt, type Result, type SettlementRules, waitsInPlace } from "./settlement.ts";
 import { type Settled, Settler } from "./settler.ts";
 
-/** What the runs of an agent's tasks work with. */
+/** The dependencies of an agent's task runs. */
 export interface TaskRunsOptions {
   readonly consumer: Consumer;
   readonly producers: Producers;
   readonly observer: BoardObserver;
   readonly rules: SettlementRules;
-  /** The partitions that are this member's now. */
+  /** The partitions assigned to this member. */
   partitions(): Iterable<PartitionWork>;
-  /** The group's member whose offsets are settled. */
+  /** The group member whose offsets are settled. */
   owner(): OffsetOwner;
   /** A partition has room for more records. */
   resume(partition: TopicPartition): void;
-  /** It is impossible to go on. */
+  /** A failure that ends the session. */
   onFailure(error: Error): void;
 }
 
@@ -35,7 +35,7 @@ const SETTLERS = 2;
 /** A timer with a longer delay fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Runs the tasks of the partitions that a member has, each when its turn has come, and settles what becomes of them. */
+/** Runs the tasks of a member's partitions in their order, and settles the results. */
 export class TaskRuns {
   readonly #context: Context;
   readonly #options: TaskRunsOptions;
@@ -59,17 +59,17 @@ export class TaskRuns {
     return this.#handling.size;
   }
 
-  /** There may be something to run. */
+  /** Checks for tasks to run. */
   wake(): void {
     this.#wake.wake();
   }
 
-  /** Resolves when what runs now has ended; it may not be settled yet. */
+  /** Resolves when the running tasks have ended; they may not be settled yet. */
   async handled(): Promise<void> {
     await Promise.all(this.#handling);
   }
 
-  /** Resolves when all that has ended is settled, or cannot be. */
+  /** Resolves when all ended tasks are settled, or cannot be. */
   async drained(): Promise<void> {
     await Promise.all(this.#settlers.map((settler) => settler.drained()));
   }
@@ -135,10 +135,10 @@ export class TaskRuns {
     const { partition, task } = work;
     partition.running++;
     partition.began(work);
-    // Its own, so that what has ended is not told of what becomes of the partition later.
+    // Its own signal, so that an ended task does not see the partition's later abort.
     const stop = new AbortController();
     partition.stops.add(stop);
-    // What it throws at once is a failure like any other, and must not end the dispatch.
+    // A synchronous throw is a failure like any other, and must not end the dispatch.
     const handling = new Promise<Settlement>((resolve) =>
       resolve(this.#options.consumer.handle(task, stop.signal)),
     ).then((result) => this.#submit({ work, result }), this.#options.onFailure);
@@ -154,7 +154,7 @@ export class TaskRuns {
   #submit(finished: Finished): void {
     const { partition } = finished.work;
     partition.began(finished.work);
-    // Always the same one for a partition, so that its offsets follow each other.
+    // Always the same producer for a partition, so that its offsets stay in order.
     this.#settlers[partition.partition % SETTLERS]!.submit(finished);
   }
 
@@ -190,7 +190,7 @@ export class TaskRuns {
     }
   }
 
-  /** Keeps a task in its place until it is due; its lane with it, where its key must wait. */
+  /** Keeps a task in place until it is due; its lane too, where its key must wait. */
   #wait(work: Work, dueAt: number): void {
     const { partition } = work;
     const lane = partition.laneOf(work);

@@ -13,7 +13,7 @@ import {
 } from "./producer_pool.ts";
 import type { Producers, Transaction } from "./producers.ts";
 
-/** At least once: everything is acknowledged before the offsets are committed. */
+/** Writes at least once: all records are acknowledged before the offsets are committed. */
 export function plainProducer(
   context: Pick<Context, "log">,
   client: KafkaClient,
@@ -26,7 +26,7 @@ export function plainProducer(
     ),
   );
   const users = new Map<Promise<unknown>, KafkaProducer>();
-  /** Runs `use` with the producer of now, which stays until it has ended. */
+  /** Runs `use` with the current producer, which stays open until it has ended. */
   const shared = async <T>(use: (producer: KafkaProducer) => Promise<T>): Promise<T> => {
     const lease = await pool.take().catch((error: unknown) => {
       throw toKhalaError(context, error);
@@ -40,7 +40,7 @@ export function plainProducer(
       users.delete(running);
     }
   };
-  /** Others use another from now on, unless they do already. */
+  /** Replaces the producer, unless that has happened already. */
   const replace = async (producer: KafkaProducer) => {
     const lease = await pool.take();
     const isSame = lease.value === producer;
@@ -72,7 +72,7 @@ export function plainProducer(
       for (const commit of offsets) await commit();
       return result;
     } catch (error) {
-      // The client does not always find its brokers again: each record would end like this one.
+      // The client does not always find its brokers again: each further record would fail like this one.
       if (isUndelivered(error)) await replace(producer);
       throw toKhalaError(context, error);
     }
@@ -97,8 +97,8 @@ async function send(
   await producer.sendBatch({
     topicMessages: [...byTopic].map(([topic, outgoing]) => ({
       topic,
-      // The client writes into what it is given.
-      // And it ends a string at its first NUL, so that keys are bytes.
+      // The client modifies its argument.
+      // It also ends a string at its first NUL, so keys are bytes.
       messages: outgoing.map(({ record }) => {
         const key = typeof record.key === "string" ? Buffer.from(record.key) : (record.key ?? null);
         return { ...record, key, partition: record.partition ?? partitionFor(key, partitions) };

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { SingleFlight } from "../views/single_flight.ts";
 import { Pool } from "./producer_pool.ts";
 
-test("makes slots on demand, hands them on in order, and replaces broken ones", async () => {
+test("makes slots on demand, serves waiting callers in order, and replaces broken slots", async () => {
   const made: number[] = [];
   const slots = new Pool(2, async (slot) => {
     made.push(slot);
@@ -30,7 +30,7 @@ test("makes slots on demand, hands them on in order, and replaces broken ones", 
   await expect(slots.take()).rejects.toMatchObject({ code: "shutting_down" });
 });
 
-test("a slot that could not be made is made again by the next caller", async () => {
+test("retries a slot that could not be made at the next call", async () => {
   let fails = true;
   const slots = new Pool(1, async () => {
     if (fails) throw new Error("not now");

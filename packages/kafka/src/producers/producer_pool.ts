@@ -3,10 +3,10 @@ import type { Context } from "@khala/server/blackboard";
 import { blockingCall } from "../client/blocking_calls.ts";
 import type { KafkaProducer } from "../client/client_types.ts";
 
-/** Something that was taken, and must be given back. */
+/** A lease, to be given back. */
 export interface Lease<T> {
   readonly value: T;
-  /** A value that is not healthy is replaced when it is needed next. */
+  /** An unhealthy value is replaced at its next use. */
   giveBack(healthy: boolean): void;
 }
 
@@ -15,7 +15,7 @@ interface Slot<T> {
   value?: T;
 }
 
-/** A fixed number of things that are made when they are needed first, each used by one caller at a time, in turn. */
+/** A fixed number of values, made at their first use, each used by one caller at a time, in turn. */
 export class Pool<T> {
   readonly #make: (slot: number) => Promise<T>;
   readonly #free: Slot<T>[];
@@ -30,7 +30,7 @@ export class Pool<T> {
     this.#free = Array.from({ length: count }, (_, number) => ({ number }));
   }
 
-  /** Waits for a free one, in the order of asking. */
+  /** Waits for a free value, in the order of the calls. */
   async take(): Promise<Lease<T>> {
     const slot = await this.#slot();
     try {
@@ -51,13 +51,13 @@ export class Pool<T> {
     };
   }
 
-  /** Rejects all waiting and later calls. */
+  /** Rejects all waiting and later callers. */
   close(reason: Error): void {
     this.#closed ??= reason;
     for (const waiter of this.#waiting.splice(0)) waiter.reject(this.#closed);
   }
 
-  /** Waits until none is in use, and hands over what there is. */
+  /** Waits until none is in use, and returns the values. */
   async drain(): Promise<T[]> {
     this.close(new KhalaError("shutting_down", "The board is stopping. Try again on another server."));
     if (this.#free.length < this.#count)
@@ -69,7 +69,7 @@ export class Pool<T> {
 
   #slot(): Promise<Slot<T>> {
     if (this.#closed) return Promise.reject(this.#closed);
-    // Of the free ones, one that is made already.
+    // Prefers a free value that exists already.
     const at = this.#free.findIndex(({ value }) => value !== undefined);
     const [slot] = this.#free.splice(Math.max(0, at), 1);
     if (slot) return Promise.resolve(slot);
@@ -100,12 +100,12 @@ export async function connectProducer(producer: KafkaProducer): Promise<KafkaPro
   }
 }
 
-/** Disconnects it. No caller may wait for its records. */
+/** Disconnects it. No caller may be waiting for its records. */
 export function disconnectProducer(producer: KafkaProducer): Promise<void> {
   return blockingCall(() => producer.disconnect());
 }
 
-/** Disconnects it once the call ends that is under way: until then that would wait as well, and hold a thread more. */
+/** Disconnects it once the running call ends: until then that would wait too, and hold another thread. */
 export function discardProducer(
   { log }: Pick<Context, "log">,
   producer: KafkaProducer,

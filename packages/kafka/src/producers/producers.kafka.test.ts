@@ -6,7 +6,7 @@ import { openStage, type Stage } from "../test_support.ts";
 import { openProducers } from "./producers.ts";
 
 const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
-/** Producers of another process with the same ids, to which no transaction takes long and no wait ends, however slow the machine is. */
+/** Producers of another process with the same ids, with limits that no slow machine reaches. */
 function rival({ context, client, settings }: Stage) {
   return openProducers({ ...context, clock: { ...context.clock, now: () => 0 } }, client, settings);
 }
@@ -14,7 +14,7 @@ const to = (stage: Stage, ...texts: string[]) =>
   texts.map((value) => ({ topic: stage.names.artifacts, record: { key: "k", value } }));
 
 describe.runIf(kafkaHere()).concurrent("transactions", () => {
-  test("everything that is sent in one becomes visible together, or not at all", async () => {
+  test("makes all records of a transaction visible together, or none", async () => {
     await using stage = await openStage();
     await stage.producers.transaction(async ({ send }) => {
       await Promise.all([send(to(stage, "a", "b")), send(to(stage, "c"))]);
@@ -28,7 +28,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     expect(values(await readTopic(stage.client, stage.names.artifacts, 4))).toEqual(["a", "b", "c", "d"]);
   });
 
-  test("what a broker refuses aborts the rest, and the producer goes on", async () => {
+  test("aborts the transaction of a refused record, and the producer stays usable", async () => {
     await using stage = await openStage();
     const large = { topic: stage.names.processed, record: { key: "k", value: "x".repeat(2_000_000) } };
     const refused = stage.producers.transaction(({ send }) => send([...to(stage, "never"), large]));
@@ -78,7 +78,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     expect(values(await readTopic(stage.client, stage.names.artifacts, 2))).toEqual(["owner", "later"]);
   });
 
-  test("two processes with one transactional id do not fence each other for ever", async () => {
+  test("two processes with one transactional id stop fencing each other, and log what to change", async () => {
     await using stage = await openStage({ producers: 1 });
     const rivals = [rival(stage), rival(stage)];
     const failures: string[] = [];
@@ -117,7 +117,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     expect(ids).toEqual([taken, taken, fresh, taken, fresh, taken].map((id) => `${id}-0`));
   });
 
-  test("without transactions offsets are committed after the records, not before", async () => {
+  test("without transactions, commits offsets after the records", async () => {
     await using stage = await openStage({ transactions: false });
     const { artifacts, routerGroup } = stage.names;
     await stage.write(artifacts, { key: "k", value: "in" });
@@ -144,7 +144,7 @@ describe.runIf(kafkaHere()).concurrent("transactions", () => {
     await consumer.disconnect();
   });
 
-  test("after it was stopped nothing is written", async () => {
+  test("writes nothing after a stop", async () => {
     await using stage = await openStage();
     await stage.producers.transaction(({ send }) => send(to(stage, "a")));
     await stage.producers.stop();

@@ -8,7 +8,7 @@ async function opened(): Promise<{ clock: ManualClock; id: TransactionalId }> {
   return { clock, id: new TransactionalId(await testContext({ clock }), "server-0") };
 }
 
-test("refuses an id for a while that is fenced repeatedly, with the reason", async () => {
+test("refuses an id for a while after it is fenced repeatedly, with the reason", async () => {
   const { clock, id } = await opened();
   for (let i = 0; i < 3; i++) {
     id.refuseWhileContested();

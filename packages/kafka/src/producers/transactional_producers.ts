@@ -24,10 +24,10 @@ import {
 } from "./producer_pool.ts";
 import type { Producers, Transaction } from "./producers.ts";
 
-/** Sending offsets is given up after this time: a client that has lost its brokers would wait for ever. */
+/** Abandons sending offsets after this time: a client that has lost its brokers would wait for ever. */
 const OFFSETS_MS = 30_000;
 
-/** Producers whose every use is a transaction, each under an id of this process. */
+/** Producers used for transactions only, each under an id of this process. */
 export function transactionalProducers(
   context: Pick<Context, "clock" | "log" | "random">,
   client: KafkaClient,
@@ -36,7 +36,7 @@ export function transactionalProducers(
 ): Producers {
   const { partitions } = settings;
   const ids: TransactionalId[] = [];
-  /** The id of a slot. The process may have another name by now, which was not fenced yet. */
+  /** The id of a slot. The process may have a new name by now, which was not fenced yet. */
   const idOf = async (slot: number): Promise<TransactionalId> => {
     const { transactionalId } = settings;
     const own = typeof transactionalId === "string" ? transactionalId : await transactionalId();
@@ -69,7 +69,7 @@ export function transactionalProducers(
       const { id, producer, native } = lease.value;
       const beganAt = context.clock.now();
       let healthy = false;
-      /** Offsets that are being sent: the producer must not be called meanwhile. */
+      /** Offsets being sent: the producer must not be called meanwhile. */
       let sending: Promise<unknown> = Promise.resolve();
       const sendOffsets: Transaction["sendOffsets"] = (consumer, topics) =>
         retryTimeouts(context, PRODUCER_TIMEOUT_MS, () =>
@@ -91,13 +91,13 @@ export function transactionalProducers(
         healthy = true;
         return result;
       } catch (error) {
-        // The call goes on, and no other can be made.
+        // The call is still running, and no other can be made.
         if (isUnanswered(error)) throw toKhalaError(context, error);
         const reason = isFenced(error) ? error : await abort(context, producer);
-        // The client does not always find a coordinator again that stood still: each call would end like this one.
+        // The client does not always find a coordinator again after it stalled: each further call would fail like this one.
         healthy = reason === undefined && !isTimeout(error);
         if (!isFenced(reason)) throw toKhalaError(context, error);
-        // The brokers abort a transaction that takes too long, as when a broker is lost: no other producer is involved.
+        // The brokers abort a transaction that takes too long, for example after the loss of a broker: no other producer is involved.
         if (context.clock.now() - beganAt >= PRODUCER_TIMEOUT_MS / 2) throw transactionTimedOut(reason);
         id.fenced();
         throw toKhalaError(context, reason);
@@ -117,7 +117,7 @@ export function transactionalProducers(
   };
 }
 
-/** What a transaction writes with, and how many partitions its topics were made with. */
+/** The writer of a transaction, and the original number of partitions of its topics. */
 interface Writing {
   readonly producer: KafkaProducer;
   readonly native: NativeProducer;
@@ -142,14 +142,14 @@ async function inTransaction<T>(
     },
     sendOffsets,
   });
-  // Before the commit: it knows nothing of a record that the client itself refused.
+  // Before the commit, which does not know of a record that the client itself refused.
   await Promise.all(sends);
-  // It waits for the records. Its own limit is 5 s, and it goes on behind that: the second call asks for the same one.
+  // It waits for the records. Its own limit is 5 s, but it runs on: the second call waits for the same commit.
   await retryTimeouts(context, PRODUCER_TIMEOUT_MS, () => blockingCall(() => producer.commit()));
   return result;
 }
 
-/** Gives up on a call that may block without end after `ms`. */
+/** Abandons a call that may block without end, after `ms`. */
 async function atMost(
   { clock }: Pick<Context, "clock">,
   ms: number,
@@ -168,7 +168,7 @@ async function atMost(
 /** Aborts the open transaction. Returns the error that makes the producer unusable, if any. */
 async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaProducer): Promise<unknown> {
   try {
-    // One try: a producer that takes its place ends the transaction as well.
+    // One try: the next producer of this id ends the transaction as well.
     if (producer.isActive()) await blockingCall(() => producer.abort());
     return undefined;
   } catch (error) {
@@ -180,14 +180,14 @@ async function abort(context: Pick<Context, "clock" | "log">, producer: KafkaPro
   }
 }
 
-/** Fencing below this number may come from a process that was replaced, or a broker that was lost. */
+/** Fewer fencings than this may come from a replaced process, or a lost broker. */
 const SUSPECT = 3;
 const WINDOW_MS = 60_000;
 const WAIT = { base: 500, cap: 15_000 };
 
 /**
  * A transactional id, and how often others have fenced it. Two processes with one id would fence each other for ever:
- * each waits longer and longer before it takes the id again, and logs what is wrong.
+ * each waits longer and longer before it uses the id again, and logs the cause.
  */
 export class TransactionalId {
   readonly name: string;
@@ -200,7 +200,7 @@ export class TransactionalId {
     this.name = name;
   }
 
-  /** Another producer has taken the id over. */
+  /** Records that another producer has taken the id over. */
   fenced(): void {
     const { clock, log, random } = this.#context;
     const now = clock.now();
@@ -215,7 +215,7 @@ export class TransactionalId {
     );
   }
 
-  /** Throws while it is too early to take the id again. */
+  /** Throws while it is too early to use the id again. */
   refuseWhileContested(): void {
     const waitMs = Math.ceil(this.#waitUntil - this.#context.clock.now());
     if (waitMs <= 0) return;

@@ -6,19 +6,19 @@ import type { LogTail } from "./log_tail.ts";
 const FRESH_MS = 10_000;
 const OPEN_MS = 500;
 const LOOK_AGAIN_MS = 10;
-/** A record may have a marker behind it, which has an offset too. */
+/** A record may be followed by a marker, which has an offset too. */
 const OFFSETS_PER_RECORD = 2;
 
-/** What was read. */
+/** The records read. */
 export interface CaughtUp {
   readonly bounds: readonly Bounds[];
-  /** Whether something that was written before the call is open still, and may have been committed. */
+  /** Whether a transaction that began before the call is still open, and may have been committed. */
   readonly behind: boolean;
 }
 
 /**
- * Reads what was committed before this call. A commit is answered before its markers are written: what seems open may
- * be committed, and is waited for, though not as long as a transaction may hang.
+ * Reads everything committed before this call. A commit is acknowledged before its markers are written: an open transaction may
+ * be committed, and is waited for, though for less time than a transaction may hang.
  */
 export async function catchUp(
   { clock }: Pick<Context, "clock">,
@@ -41,7 +41,7 @@ export async function catchUp(
   }
 }
 
-/** Where to begin to read the last `back` records of a partition. */
+/** The offset from which to read the last `back` records of a partition. */
 export function windowStart(topic: string, { partition, low, end }: Bounds, back: number): Position {
   return { topic, partition, offset: Math.max(low, end - back * OFFSETS_PER_RECORD) };
 }
@@ -49,9 +49,9 @@ export function windowStart(topic: string, { partition, low, end }: Bounds, back
 /** The bounds of a partition. */
 export interface Bounds {
   readonly partition: number;
-  /** The first that is left. */
+  /** The first offset left. */
   readonly low: number;
-  /** Behind the last. */
+  /** The offset behind the last record. */
   readonly end: number;
 }
 
@@ -66,7 +66,7 @@ export function patiently(offsets: Known): Known {
   };
 }
 
-/** The bounds of a topic's partitions up to the last stable offsets: before them everything can be read. */
+/** The bounds of a topic's partitions up to the last stable offsets: everything before them can be read. */
 export async function stableBounds(offsets: Listing, topic: string): Promise<Bounds[]> {
   const [lows, ends] = await Promise.all([offsets.list([topic], "low"), offsets.list([topic], "stable")]);
   return [...(ends.get(topic) ?? [])]
@@ -74,7 +74,7 @@ export async function stableBounds(offsets: Listing, topic: string): Promise<Bou
     .sort((one, other) => one.partition - other.partition);
 }
 
-/** Where a topic's partitions end: `stable`, before which everything can be read, or `high`, with what is still open. */
+/** The ends of a topic's partitions: `stable`, before which everything can be read, or `high`, with open transactions. */
 async function endsOf(offsets: Listing, topic: string, at: "stable" | "high"): Promise<Position[]> {
   const ends = (await offsets.list([topic], at)).get(topic) ?? new Map<number, number>();
   return [...ends].map(([partition, offset]) => ({ topic, partition, offset }));

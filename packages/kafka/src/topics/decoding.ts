@@ -10,12 +10,12 @@ import type { KafkaRecord } from "../client/client_types.ts";
 import { failureOf, HEADER, headerNumber, headerText, originOf, traceOf } from "./record_headers.ts";
 import { type ProcessedEntry, positionText, type TaskEntry, type WaitingEntry } from "./records.ts";
 
-/** What a record says, or why it says nothing: its bytes are then what there is. */
+/** The decoded value of a record, or the reason it cannot be decoded, with its bytes. */
 export type Decoded<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: string; readonly raw: Buffer | null };
 
-/** A task that waits for its time. */
+/** A task that waits for its due time. */
 export interface Retry {
   readonly task: Task;
   /** Milliseconds since 1970. */
@@ -24,15 +24,15 @@ export interface Retry {
 
 type Fields = Readonly<Record<string, unknown>>;
 const utf8 = new TextDecoder("utf-8", { fatal: true });
-/** More than the board's own texts have: keys are the longest. */
+/** More than the board's own texts need: keys are the longest. */
 const MAX_TEXT = 2_048;
-/** What PostgreSQL's integers hold. */
+/** The range of PostgreSQL's integers. */
 const MAX_INT32 = 2 ** 31 - 1;
-/** Far more than an agent may have, and its headers hold the next one, too. */
+/** Far more attempts than an agent may have; headers hold the next one too. */
 const MAX_ATTEMPT = 1_000_000;
-/** The last moment that a Date can be. */
+/** The last moment a Date can represent. */
 const MAX_TIME = 8.64e15;
-/** Far more than a payload has, and far less than what cannot be written as JSON again. */
+/** Far deeper than any payload, and far less than JSON.stringify can write. */
 const MAX_DEPTH = 1_000;
 const CONTROL = /\p{Cc}/u;
 const REPLAY = /^[^+]*(\+\d{1,18})?$/;
@@ -40,18 +40,18 @@ const LETTER_ID = /^[\w.:-]{1,128}$/;
 const ARRAY = 0x5b;
 const OBJECT = 0x7b;
 
-/** Reads a record of the log of artifacts or of the index. What a foreign producer may leave out gets its default. */
+/** Decodes a record of the log of artifacts or of the index. Fields missing from another producer's record get defaults. */
 export function decodeArtifact(record: Pick<KafkaRecord, "value">): Decoded<Artifact> {
   return decoded(record, (value) => artifactOf(value, "the artifact"));
 }
 
-/** An artifact that names no trace is of the one that the header of its record names: other producers know only that. */
+/** An artifact without a trace belongs to the trace in its record's header: other producers set only that. */
 export function withTrace(artifact: Artifact, record: Pick<KafkaRecord, "headers">): Artifact {
   const traceparent = artifact.traceparent ? undefined : traceOf(record);
   return traceparent === undefined ? artifact : { ...artifact, traceparent };
 }
 
-/** Reads a record of the tasks of an agent, if it is given; of another's it is not readable. */
+/** Decodes a record of an agent's tasks. With `agent`, another agent's task is an error. */
 export function decodeTask(record: Pick<KafkaRecord, "value">, agent?: string): Decoded<Task> {
   return decoded(record, (value) => {
     const task = taskOf(value);
@@ -60,7 +60,7 @@ export function decodeTask(record: Pick<KafkaRecord, "value">, agent?: string): 
   });
 }
 
-/** Reads a record of a retry topic. */
+/** Decodes a record of a retry topic. */
 export function decodeRetry(record: Pick<KafkaRecord, "value" | "headers">): Decoded<Retry> {
   return decoded(record, (value) => {
     const dueAt = headerNumber(record, HEADER.due, 8);
@@ -69,7 +69,7 @@ export function decodeRetry(record: Pick<KafkaRecord, "value" | "headers">): Dec
   });
 }
 
-/** Reads a mark of `processed`. */
+/** Decodes a mark of `processed`. */
 export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<ProcessedEntry> {
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
@@ -86,7 +86,7 @@ export function decodeProcessed(record: Pick<KafkaRecord, "value">): Decoded<Pro
   });
 }
 
-/** Reads what `processed` has of a task that waits in its place. */
+/** Decodes the `processed` entry of a task that waits in place. */
 export function decodeWaiting(record: Pick<KafkaRecord, "value">): Decoded<WaitingEntry> {
   return decoded(record, (value) => {
     const fields = fieldsOf(value, "the mark");
@@ -107,7 +107,7 @@ function taskEntryOf(fields: Fields): TaskEntry {
   };
 }
 
-/** Reads a dead letter. One whose task cannot be read has its bytes instead. */
+/** Decodes a dead letter. One whose task cannot be decoded has its bytes instead. */
 export function decodeDeadLetter(
   record: Pick<KafkaRecord, "value" | "headers" | "timestamp">,
   position: RecordPosition,
@@ -194,7 +194,7 @@ function text(fields: Fields, name: string): string {
   return value;
 }
 
-/** Text that every store can hold: PostgreSQL has the states of tasks, and takes no NUL. */
+/** Text that every store accepts: PostgreSQL has the states of tasks, and accepts no NUL. */
 function optionalText(fields: Fields, name: string): string | undefined {
   const value = fields[name];
   if (value === undefined || isText(value)) return value;
@@ -239,7 +239,7 @@ function integer(fields: Fields, name: string, least: number, most: number, othe
   return value as number;
 }
 
-/** Whether it is nested so deep that JSON.stringify could not write it again. Most have too few brackets to be looked at. */
+/** Whether it is nested too deep for JSON.stringify. Most values have too few brackets to be checked. */
 function isTooDeep(bytes: Buffer, value: unknown): boolean {
   let brackets = 0;
   for (const byte of bytes) if (byte === ARRAY || byte === OBJECT) brackets++;
@@ -255,13 +255,13 @@ function named(id: string | undefined): string | undefined {
   return id !== undefined && LETTER_ID.test(id) ? id : undefined;
 }
 
-/** When a record was written. A producer may say anything. */
+/** The timestamp of a record. A producer may set any. */
 function writtenAt({ timestamp }: Pick<KafkaRecord, "timestamp">): number {
   const at = Number(timestamp);
   return at >= 0 && at <= MAX_TIME ? at : 0;
 }
 
-/** The id of a letter that came without one: the same whenever it is read. */
+/** The id of a letter written without one: the same at every read. */
 function idOf(position: RecordPosition): string {
   const hex = sha256(positionText(position));
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

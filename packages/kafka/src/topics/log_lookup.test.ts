@@ -29,7 +29,7 @@ function reader(): LogReader {
   };
 }
 
-test("answers a lookup that comes just after another one was answered", async () => {
+test("answers a lookup that arrives just after another one was answered", async () => {
   const lookup = new LogLookup({ clock: new ManualClock() }, async () => reader());
   const from = { topic: "t", partition: 0, offset: 7 };
   for (let turns = 0; turns < 10; turns++) {

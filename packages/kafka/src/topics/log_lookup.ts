@@ -4,7 +4,7 @@ import { partitionKey } from "../client/client_types.ts";
 import type { LogReader, LogRecord, Position } from "./log_reader.ts";
 
 interface Ask extends Position {
-  /** Where to end, exclusive; one record without it. */
+  /** The end, exclusive; one record without it. */
   readonly to: number | undefined;
   readonly found: LogRecord[];
   readonly resolve: (records: LogRecord[]) => void;
@@ -15,7 +15,7 @@ const LIMIT_MS = 10_000;
 const BATCH = 500;
 const MAX_WAITING = 10_000;
 
-/** Reads records that are not in memory by their place in the log; several at a time, one for each partition. */
+/** Reads records that are not in memory by their position; several at a time, one for each partition. */
 export class LogLookup implements Service {
   readonly #context: Pick<Context, "clock">;
   readonly #open: () => Promise<LogReader>;
@@ -24,18 +24,18 @@ export class LogLookup implements Service {
   #waiting: Ask[] = [];
   #running: Promise<void> | undefined;
 
-  /** `open` gives a reader that hardly waits for more to come. */
+  /** `open` returns a reader that hardly waits for further records. */
   constructor(context: Pick<Context, "clock">, open: () => Promise<LogReader>) {
     this.#context = context;
     this.#open = open;
   }
 
-  /** The record there, or the next one that is left of its partition. */
+  /** The record at the position, or the next one left in its partition. */
   async record(position: Position): Promise<LogRecord | undefined> {
     return (await this.#ask(position, undefined))[0];
   }
 
-  /** The records from there up to an offset, exclusive. */
+  /** The records from the position up to an offset, exclusive. */
   range(from: Position, to: number): Promise<LogRecord[]> {
     return to > from.offset ? this.#ask(from, to) : Promise.resolve([]);
   }
@@ -78,11 +78,11 @@ export class LogLookup implements Service {
         await this.#close();
       }
     }
-    // No await between the last check and this, or a lookup that comes in between would wait for the next one.
+    // No await between the last check and this, or a lookup that arrives in between would wait for the next one.
     this.#running = undefined;
   }
 
-  /** The first of each partition. */
+  /** The first lookup of each partition. */
   #take(): Map<string, Ask> {
     const asks = new Map<string, Ask>();
     this.#waiting = this.#waiting.filter((ask) => {

@@ -11,36 +11,36 @@ import {
   type NativeClient,
 } from "../client/native_client.ts";
 
-/** Where reading begins. */
+/** The position to start at. */
 export interface Position extends TopicPartition {
   readonly offset: number;
 }
 
-/** A record, and where it is. */
+/** A record and its position. */
 export interface LogRecord extends KafkaRecord {
   readonly topic: string;
   readonly partition: number;
-  /** The same as `offset`, as a number: a partition does not come to 2^53 records. */
+  /** The same as `offset`, as a number: a partition never reaches 2^53 records. */
   readonly at: number;
 }
 
-/** What has come since the last look: records in order, and partitions whose end was reached after them. */
+/** The result of a poll: records in order, and partitions whose end was reached after them. */
 export interface Poll {
   readonly records: readonly LogRecord[];
-  /** The offset that comes next: beyond markers and what was aborted, which have offsets too. */
+  /** The next offset: behind markers and aborted records, which have offsets too. */
   readonly ends: readonly Position[];
 }
 
 /** Reads partitions by their offsets, committed records only, without a group that could rebalance. */
 export interface LogReader {
-  /** Reads these partitions, and no others, from there. */
+  /** Reads these partitions, and no others, from these positions. */
   assign(positions: readonly Position[]): void;
-  /** Waits for something to come; empty after `ms` or when the signal aborts. Throws when it must be replaced. */
+  /** Waits for records; returns none after `ms` or when the signal aborts. Throws when the reader must be replaced. */
   poll(max: number, ms: number, signal: AbortSignal): Promise<Poll>;
   close(): Promise<void>;
 }
 
-/** A record as the addon hands it over. */
+/** A record of the addon. */
 export interface NativeRecord extends TopicPartition {
   readonly key: Buffer | string | null;
   readonly value: Buffer | null;
@@ -56,7 +56,7 @@ interface Native extends NativeClient {
   on(event: "event.error" | "error", listener: (error: Error) => void): void;
 }
 
-/** Opens a reader. `name` is its group, which is never joined: a cluster with access lists must allow it. */
+/** Opens a reader. `name` is its group, which it never joins: a cluster with access lists must allow it. */
 export async function openLogReader(
   context: Pick<Context, "clock">,
   kafka: WatchedKafka,
@@ -125,6 +125,6 @@ export function recordOf({
 }
 
 function headersOf(headers: readonly Readonly<Record<string, Buffer>>[]): Record<string, Buffer> {
-  // Of several with one name the last counts.
+  // The last of several headers with one name counts.
   return Object.assign({}, ...headers) as Record<string, Buffer>;
 }

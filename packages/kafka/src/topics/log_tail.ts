@@ -3,25 +3,25 @@ import { type Context, runLoop, type Service, sleep, Wake } from "@khala/server/
 import type { TopicPartition } from "../client/client_types.ts";
 import type { LogReader, LogRecord, Poll, Position } from "./log_reader.ts";
 
-/** A topic that is followed, and what hears of it. */
+/** A followed topic, and its listener. */
 export interface Source {
   readonly topic: string;
   readonly from: readonly Position[];
-  /** Must not throw: a record that cannot be read is passed over or noted. */
+  /** Must not throw: it skips or records an undecodable record. */
   readonly onRecord: (record: LogRecord) => void;
 }
 
 const BATCH = 1_000;
 const POLL_MS = 500;
 
-/** Follows topics, in order within each partition, and knows how far it is. */
+/** Follows topics, in order within each partition, and knows its positions. */
 export class LogTail implements Service {
   readonly #context: Context;
   readonly #open: () => Promise<LogReader>;
-  /** None while one that saw nothing any more is replaced. */
+  /** Undefined while a reader that lost its brokers is replaced. */
   #reader: LogReader | undefined;
   readonly #sources: ReadonlyMap<string, Source>;
-  /** By topic and partition, the offset that comes next. */
+  /** The next offset, by topic and partition. */
   readonly #next = new Map<string, number[]>();
   readonly #advanced = new Set<() => void>();
   readonly #loop: Service;
@@ -58,12 +58,12 @@ export class LogTail implements Service {
     });
   }
 
-  /** The offset up to which everything was read. */
+  /** The offset up to which everything has been read. */
   next(topic: string, partition: number): number {
     return this.#next.get(topic)?.[partition] ?? 0;
   }
 
-  /** Resolves when everything before these positions was read. */
+  /** Resolves when everything before these positions has been read. */
   async reached(ends: readonly Position[], limitMs: number): Promise<void> {
     const deadline = this.#context.clock.now() + limitMs;
     while (!ends.every(({ topic, partition, offset }) => this.next(topic, partition) >= offset)) {
@@ -96,7 +96,7 @@ export class LogTail implements Service {
     return true;
   }
 
-  /** A record that a view cannot take is skipped: those behind it would be lost with it. */
+  /** A record that a view cannot take is skipped: otherwise those behind it would be lost too. */
   #take(record: LogRecord): void {
     try {
       this.#sources.get(record.topic)?.onRecord(record);
@@ -107,7 +107,7 @@ export class LogTail implements Service {
     }
   }
 
-  /** Another reader goes on where this one cannot. */
+  /** Another reader continues where this one failed. */
   async #poll(signal: AbortSignal): Promise<Poll> {
     this.#reader ??= await this.#reopened();
     const reader = this.#reader;

@@ -4,8 +4,8 @@ interface Keyed<K> {
 }
 
 /**
- * The oldest keys of a map or set that forgets them first. A new iterator has to pass over all that was deleted since the
- * engine last tidied up, up to half of what there is: this one passes over each once.
+ * The oldest keys of a map or set that evicts them first. A new iterator has to skip everything deleted since the
+ * engine last compacted the map, up to half of it: this one skips each entry once.
  */
 export class OldestKeys<K> {
   readonly #all: Keyed<K>;
@@ -21,7 +21,7 @@ export class OldestKeys<K> {
     if (this.#all.size === 0) return undefined;
     const found = this.#keys.next();
     if (!found.done) return found.value;
-    // One that came to the end stays there, whatever is added.
+    // An iterator that reached the end stays there, whatever is added.
     this.#keys = this.#all.keys();
     return this.#keys.next().value;
   }

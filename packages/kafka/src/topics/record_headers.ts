@@ -21,23 +21,23 @@ export const HEADER = {
   exceptionStack: "kafka_dlt-exception-stacktrace",
 } as const;
 
-/** The most that the headers of a retry or a dead letter add to a record: what is longer is cut. */
+/** The maximum that the headers of a retry or a dead letter add to a record: longer values are cut. */
 export const MAX_HEADER_BYTES = 65_536;
 const MAX_CLASS_BYTES = 256;
 const MAX_MESSAGE_BYTES = 4_096;
 const MAX_STACK_BYTES = 32_768;
-/** Ids of nothing but zeros are none. */
+/** Ids with only zeros are invalid. */
 const TRACEPARENT = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 export type Headers = NonNullable<NewRecord["headers"]>;
 
-/** Where a record was first, and when it was written there. */
+/** The original position of a record, and its timestamp there. */
 export interface Origin extends RecordPosition {
   /** Milliseconds since 1970. */
   readonly timestamp: number;
 }
 
-/** Where a record was first. */
+/** The original position of a record. */
 export function originHeaders({ topic, partition, offset, timestamp }: Origin): Headers {
   return {
     [HEADER.originalTopic]: topic,
@@ -47,7 +47,7 @@ export function originHeaders({ topic, partition, offset, timestamp }: Origin): 
   };
 }
 
-/** The failure, attempts and origin of a record, in the convention. */
+/** The failure, attempts and origin of a record, as Spring Kafka writes them. */
 export function failureHeaders(failure: Failure, attempts: number, origin: Origin): Headers {
   return {
     ...originHeaders(origin),
@@ -62,7 +62,7 @@ export function failureHeaders(failure: Failure, attempts: number, origin: Origi
   };
 }
 
-/** What the index keeps of an artifact: its version, then a JSON list. */
+/** The index's summary of an artifact: its version, then a JSON list. */
 export function indexHeader({ version, type, org_id, correlation_id }: Artifact): Headers {
   const list = correlation_id === undefined ? [type, org_id] : [type, org_id, correlation_id];
   return { [HEADER.index]: `${version} ${JSON.stringify(list)}` };
@@ -73,19 +73,19 @@ export function dueHeader(at: number): Headers {
   return { [HEADER.due]: int64(BigInt(Math.trunc(at))) };
 }
 
-/** The failure that a record tells of. */
+/** The failure in a record's headers. */
 export function failureOf(record: Pick<KafkaRecord, "headers">): Failure {
   const kind = headerText(record, HEADER.failureKind);
   const stack = headerText(record, HEADER.exceptionStack);
   return {
     class: headerText(record, HEADER.exceptionClass) ?? "Error",
-    message: headerText(record, HEADER.exceptionMessage) ?? "The record does not say what happened.",
+    message: headerText(record, HEADER.exceptionMessage) ?? "The record has no error message.",
     ...(stack !== undefined && { stack }),
     kind: kind === "fatal" || kind === "rate_limited" ? kind : "retryable",
   };
 }
 
-/** Where a record was before it was retried, or where it is. */
+/** The position of a record before it was retried, or its own. */
 export function originOf(
   record: Pick<KafkaRecord, "headers" | "timestamp">,
   position: RecordPosition,
@@ -99,7 +99,7 @@ export function originOf(
   return { topic, partition, offset: String(offset), timestamp: timestamp ?? Number(record.timestamp) };
 }
 
-/** The trace that a record belongs to, if its header names one. */
+/** The trace of a record, if its header names one. */
 export function traceOf(record: Pick<KafkaRecord, "headers">): string | undefined {
   const text = headerText(record, HEADER.traceparent);
   return text !== undefined && TRACEPARENT.test(text) ? text : undefined;
@@ -110,7 +110,7 @@ export function headerText(record: Pick<KafkaRecord, "headers">, name: string): 
   return headerBytes(record, name)?.toString("utf8");
 }
 
-/** The last header of that name, as a number of `size` bytes; undefined if it is none, or not exact in JavaScript. */
+/** The last header of that name, as a number of `size` bytes; undefined if it is missing, or not exact in JavaScript. */
 export function headerNumber(
   record: Pick<KafkaRecord, "headers">,
   name: string,

@@ -31,8 +31,8 @@ function read({ key, value, headers = {} }: NewRecord): KafkaRecord {
   };
 }
 
-describe("there and back", () => {
-  test("an artifact, keyed by what keeps it in order, and by its id in the index", () => {
+describe("encoding and decoding", () => {
+  test("an artifact, keyed by its order key, and by its id in the index", () => {
     const one = artifact({ correlation_id: "c", payload: [1, { a: null }] });
     expect(artifactRecord(one).key).toBe(`acme:${artifactKey(one)}`);
     expect(byIdRecord(one).key).toBe(`${one.id}@acme`);
@@ -40,7 +40,7 @@ describe("there and back", () => {
     expect(decodeArtifact(read(byIdRecord(one)))).toEqual({ ok: true, value: one });
   });
 
-  test("a task, and a task that waits for its time", () => {
+  test("a task, and a task that waits for its due time", () => {
     const work = task({ replay_id: "r1", attempt: 4 });
     expect(decodeTask(read(taskRecord(work)))).toEqual({ ok: true, value: work });
     const { failure } = deadLetter();
@@ -122,7 +122,7 @@ describe("returns undecodable records as values, with their bytes", () => {
     });
   });
 
-  test("a tombstone is no artifact", () => {
+  test("refuses a tombstone as an artifact", () => {
     expect(decodeArtifact({ value: null })).toMatchObject({ ok: false, raw: null });
   });
 
@@ -152,7 +152,7 @@ test("an artifact of another producer gets defaults for missing fields", () => {
   });
 });
 
-test("headers of a failure stay within their limit, cut between characters", () => {
+test("cuts the headers of a failure to their limit, between characters", () => {
   const long = { class: "é".repeat(9_999), message: "😀".repeat(99_999), stack: "😀".repeat(99_999) };
   const letter = deadLetter({ task: task(), failure: { ...long, kind: "fatal" } });
   const { headers } = read(deadLetterRecord(letter, origin));

@@ -21,13 +21,13 @@ import {
   originHeaders,
 } from "./record_headers.ts";
 
-/** A record and where it goes. */
+/** A record and its topic. */
 export interface Outgoing {
   readonly topic: string;
   readonly record: NewRecord;
 }
 
-/** What `processed` keeps of every task; its key is the task's idempotency key. */
+/** The `processed` entry of every task; its key is the task's idempotency key. */
 export interface TaskEntry {
   readonly task_id: string;
   readonly agent: string;
@@ -37,7 +37,7 @@ export interface TaskEntry {
   readonly attempt: number;
 }
 
-/** What `processed` keeps of a task that was settled. */
+/** The `processed` entry of a settled task. */
 export interface ProcessedEntry extends TaskEntry {
   readonly result: "done" | "dead";
   /** RFC 3339. */
@@ -47,7 +47,7 @@ export interface ProcessedEntry extends TaskEntry {
   readonly offset: string;
 }
 
-/** What `processed` keeps of a task that waits in its place for its next attempt. */
+/** The `processed` entry of a task that waits in place for its next attempt. */
 export interface WaitingEntry extends TaskEntry {
   /** Milliseconds since 1970. */
   readonly due_at: number;
@@ -74,7 +74,7 @@ export function byIdKey(org: string, id: string): string {
   return `${id.toLowerCase()}@${org}`;
 }
 
-/** A task before its agent. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
+/** A task in its agent's topic. `artifactJson` is that of its only artifact in UTF-8, and spares writing it again. */
 export function taskRecord(task: Task, artifactJson?: Buffer): NewRecord {
   const value = artifactJson === undefined ? JSON.stringify(task) : around(task, artifactJson);
   return { key: keyOf(task), value, headers: taskHeaders(task) };
@@ -85,13 +85,13 @@ function around({ artifacts: _, ...rest }: Task, artifactJson: Buffer): Buffer {
   return Buffer.concat([before, artifactJson, CLOSED]);
 }
 
-/** A task that is before its agent again, after a retry: it says where it was at first. */
+/** A task back in its agent's topic after a retry, with its original position. */
 export function returnedRecord(task: Task, origin: Origin): NewRecord {
   const { headers, ...record } = taskRecord(task);
   return { ...record, headers: { ...headers, ...originHeaders(origin) } };
 }
 
-/** A task that waits in a retry topic until `dueAt`, with the failure that it comes from. `task` is the next attempt. */
+/** A task that waits in a retry topic until `dueAt`, with its failure. `task` is the next attempt. */
 export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt: number): NewRecord {
   return {
     key: keyOf(task),
@@ -104,7 +104,7 @@ export function retryRecord(task: Task, failure: Failure, origin: Origin, dueAt:
   };
 }
 
-/** The mark that a task was settled, in the partition of the task, so that its owner reads only its own part. */
+/** The mark of a settled task, in the task's partition, so that its owner reads only its own part. */
 export function processedRecord(
   task: Task,
   result: "done" | "dead",
@@ -133,13 +133,13 @@ function taskEntry({ id, agent, replay_id, attempt, artifacts: [artifact] }: Tas
   };
 }
 
-/** Of bytes that could not be read: a record that is larger than the board's own must still fit, with headers, into a dead letter. */
+/** The limit of undecodable bytes: a record larger than the board's own must still fit, with headers, into a dead letter. */
 const MAX_RAW_BYTES = 1_048_576;
 const MAX_RAW_KEY_BYTES = 4_096;
 
 /**
- * A dead letter: the task as it was, or the bytes that could not be read, up to a limit, and all else in headers. `raw` is
- * what was read, for a letter without a task.
+ * A dead letter: the unchanged task, or its undecodable bytes, up to a limit, and everything else in headers. `raw` is
+ * the record read, for a letter without a task.
  */
 export function deadLetterRecord(
   letter: DeadLetter,
@@ -150,7 +150,7 @@ export function deadLetterRecord(
   return {
     key: task ? keyOf(task) : (raw.key?.subarray(0, MAX_RAW_KEY_BYTES) ?? null),
     value: task ? JSON.stringify(task) : (raw.value?.subarray(0, MAX_RAW_BYTES) ?? null),
-    // Their topics have no other.
+    // The topics of tasks have no other value.
     partition: 0,
     headers: {
       ...(task && taskHeaders(task)),
@@ -162,7 +162,7 @@ export function deadLetterRecord(
   };
 }
 
-/** The dead letter of a record that the router or a retry topic cannot read. */
+/** The dead letter of a record that the router or a retry topic cannot decode. */
 export function unreadableRecord(
   { clock, newId }: Pick<Context, "clock" | "newId">,
   error: string,
@@ -181,17 +181,17 @@ export function unreadableRecord(
   return deadLetterRecord(letter, origin, record);
 }
 
-/** Where a record is, as people write it: "flock.tasks.reviewer/3@1042". */
+/** The position of a record as people write it: "flock.tasks.reviewer/3@1042". */
 export function positionText({ topic, partition, offset }: RecordPosition): string {
   return `${topic}/${partition}@${offset}`;
 }
 
-/** The bytes that a record has without its headers. */
+/** The bytes of a record without its headers. */
 export function sizeOf({ key, value }: NewRecord): number {
   return (key ? Buffer.byteLength(key) : 0) + (value ? Buffer.byteLength(value) : 0);
 }
 
-/** Refuses records that are larger than a task may be: a number may take more room than it had in the record that was read. */
+/** Refuses records larger than a task may be: a number may take more room than in the record read. */
 export function refuseLarge(records: readonly Outgoing[], maxBytes: number): void {
   for (const { record } of records)
     if (sizeOf(record) > maxBytes)

@@ -8,17 +8,17 @@ import type { TopicSpec } from "./topics.ts";
 export interface TopicSetupOptions {
   readonly kafka: KafkaSettings;
   readonly specs: readonly TopicSpec[];
-  /** Copies of what is created; the brokers' default without it. */
+  /** Replicas of created topics; the brokers' default without it. */
   readonly replication?: number | undefined;
 }
 
 const TIMEOUT_MS = 10_000;
 const APPEAR_MS = 30_000;
 const LOOK_AGAIN_MS = 50;
-/** Numbers of which more is fine too, and -1 is without end. */
+/** Settings of which a larger value is accepted too, and -1 means unlimited. */
 const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
 
-/** Creates the topics that are not there, and refuses to start on one that is not as it must be. */
+/** Creates missing topics, and refuses to start on one with wrong settings. */
 export async function createOrVerifyTopics(
   context: Pick<Context, "clock">,
   admin: KafkaAdmin,
@@ -84,7 +84,7 @@ function parts(policy: string): string {
     .join();
 }
 
-/** How many partitions each topic has, once every broker that is asked knows of all of them and of their leaders. */
+/** The number of partitions of each topic, once every broker asked knows all of them and their leaders. */
 async function metadata(
   context: Pick<Context, "clock">,
   admin: KafkaAdmin,
@@ -102,7 +102,7 @@ function hasLeaders({ partitions }: TopicMetadata): boolean {
   return partitions.length > 0 && partitions.every(({ leader }) => leader >= 0);
 }
 
-/** A topic that was just created is not known everywhere at once. */
+/** A new topic is not known to every broker at once. */
 async function eventually<T>(
   { clock }: Pick<Context, "clock">,
   what: string,
@@ -116,7 +116,7 @@ async function eventually<T>(
       if (clock.now() >= deadline)
         throw new KhalaError(
           "unavailable",
-          `Kafka does not show ${what}: ${(error as Error).message}. Check its brokers and what this client may describe.`,
+          `Kafka does not return ${what}: ${(error as Error).message}. Check its brokers and the rights of this client.`,
           {},
           { cause: error },
         );
@@ -129,7 +129,7 @@ const TOPIC = 2;
 
 /** The settings of topics, which the native client cannot read. */
 export interface TopicConfigs {
-  /** Every setting by its name, by topic. A topic that does not exist is an error. */
+  /** All settings by name, for each topic. Throws for a topic that does not exist. */
   describe(topics: readonly string[]): Promise<ReadonlyMap<string, ReadonlyMap<string, string | null>>>;
   close(): Promise<void>;
 }

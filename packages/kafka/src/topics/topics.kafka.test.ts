@@ -7,7 +7,7 @@ import { openStage } from "../test_support.ts";
 import { openTopicConfigs } from "./topic_setup.ts";
 import { delayText, topicNames } from "./topics.ts";
 
-test("topics are named after the prefix, and single names can be chosen", () => {
+test("names topics after the prefix, unless a name is set", () => {
   const names = topicNames({ prefix: "flock.", topics: { byId: "elsewhere" } });
   expect([names.artifacts, names.byId, names.processed]).toEqual([
     "flock.artifacts",
@@ -26,7 +26,7 @@ test("refuses invalid topic names", () => {
 });
 
 describe.runIf(kafkaHere()).concurrent("on a broker", () => {
-  test("topics are created with their configs, and a second start finds them as they must be", async () => {
+  test("creates topics with their configs, and accepts them at a second start", async () => {
     await using stage = await openStage();
     await stage.setUp();
     const { names, settings } = stage;
@@ -57,7 +57,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     );
   });
 
-  test("a wrong config is refused with the topic, the config, what was found and what is wanted", async () => {
+  test("refuses a wrong config with the topic, the config, and the actual and expected values", async () => {
     await using stage = await openStage();
     const { kafka } = stage.settings;
     await alterTopic(kafka, stage.names.byId, { "cleanup.policy": "delete" });
@@ -70,7 +70,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     );
   });
 
-  test("more than is needed is not refused: a longer retention, larger records", async () => {
+  test("accepts a longer retention and larger records", async () => {
     await using stage = await openStage();
     const { settings, names } = stage;
     await alterTopic(settings.kafka, names.artifacts, {
@@ -80,7 +80,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     await stage.setUp();
   });
 
-  test("another partition count than that of a live topic is refused", async () => {
+  test("refuses another partition count than that of a live topic", async () => {
     await using stage = await openStage();
     await expect(stage.setUp({ partitions: 3 })).rejects.toThrow(
       `The topic ${stage.names.artifacts} has 2 partitions, and 3 are asked for.`,
@@ -88,7 +88,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
   });
 
   test.each([true, false])(
-    "a key stays in its partition when somebody adds others to a live topic, transactions %s",
+    "keeps a key in its partition when partitions are added to a live topic, transactions %s",
     async (transactions) => {
       await using stage = await openStage({ transactions });
       const { names, settings } = stage;
@@ -108,7 +108,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     },
   );
 
-  test("two processes that start at once create the topics together", async () => {
+  test("two processes that start at the same time create the topics together", async () => {
     await using stage = await openStage();
     const prefix = `t${randomUUID().slice(0, 8)}.`;
     const starts = [openStage({ prefix }), openStage({ prefix }), stage.setUp()];

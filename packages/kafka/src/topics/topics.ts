@@ -9,16 +9,16 @@ export interface TopicNames {
   readonly byId: string;
   readonly processed: string;
   tasks(agent: string): string;
-  /** The topic of one of the settings' delays. */
+  /** The topic of one of the configured delays. */
   retry(delayMs: number): string;
-  /** Of an agent, or of the router. */
+  /** The group of an agent, or of the router. */
   deadLetters(agent: string): string;
   readonly routerGroup: string;
   agentGroup(agent: string): string;
   retryGroup(delayMs: number): string;
 }
 
-/** A topic as it must be. */
+/** The required settings of a topic. */
 export interface TopicSpec {
   readonly topic: string;
   readonly partitions: number;
@@ -29,7 +29,7 @@ export interface TopicSpec {
 const ARTIFACTS_PER_TASK = 4;
 const TOPIC_NAME = /^[A-Za-z0-9._-]{1,249}$/;
 
-/** Names everything that a board has on Kafka. */
+/** The names of a board's topics and groups. */
 export function topicNames({
   prefix = "flock.",
   topics = {},
@@ -89,12 +89,12 @@ export function topicSpecs(
   ];
 }
 
-/** The most bytes that a task may have as a record, without its headers. */
+/** The maximum bytes of a task as a record, without its headers. */
 export function largestTask({ maxRecordBytes }: Pick<ResolvedSettings, "maxRecordBytes">): number {
   return maxRecordBytes * ARTIFACTS_PER_TASK;
 }
 
-/** A delay as it stands in the name of a topic: "1s", "5m", "250ms". */
+/** A delay as written in the name of a topic: "1s", "5m", "250ms". */
 export function delayText(ms: number): string {
   for (const [unit, length] of [
     ["h", 3_600_000],

@@ -11,13 +11,13 @@ export interface ArtifactIndexOptions {
   readonly bodies: BodyCache;
   /** Reads the record at a position, or the next one. */
   readonly lookup: (position: Position) => Promise<LogRecord | undefined>;
-  /** Resolves when everything that is committed now has been read. */
+  /** Resolves when everything committed so far has been read. */
   readonly fresh: () => Promise<void>;
 }
 
 /** How often a record may move, by a newer version or by compaction, while it is looked up. */
 const MAX_MOVES = 5;
-/** What this process wrote and has not read back: more than that only means that `get` waits for the log. */
+/** The limit of entries written here and not read back: beyond it `get` waits for the log. */
 const MAX_WRITTEN = 100_000;
 
 /**
@@ -42,8 +42,8 @@ export class ArtifactIndex {
   }
 
   /**
-   * Takes a record of the compacted topic, and answers the version that it has. Its body is kept if the caller says its
-   * key: those of a rebuild would only push each other out.
+   * Takes a record of the compacted topic, and returns its version. Keeps its body if the caller gives its
+   * key: those of a rebuild would only evict each other.
    */
   onRecord(record: LogRecord, kept?: string): number | undefined {
     if (!record.key) return undefined;
@@ -67,7 +67,7 @@ export class ArtifactIndex {
     return version;
   }
 
-  /** What this process has committed is found at once, before it is read back. */
+  /** Finds this process's commits at once, before they are read back. */
   wrote(artifact: Artifact, json: string): void {
     const { org_id, id, version } = artifact;
     const key = byIdKey(org_id, id);
@@ -77,7 +77,7 @@ export class ArtifactIndex {
     if (this.#written.size > MAX_WRITTEN) this.#written.delete(this.#oldestWritten.next()!);
   }
 
-  /** The newest version that is known here. */
+  /** The newest version known here. */
   version(key: string): number | undefined {
     const written = this.#written.get(key);
     const entry = this.#table.get(key);
@@ -85,7 +85,7 @@ export class ArtifactIndex {
     return Math.max(written, entry?.version ?? 0);
   }
 
-  /** The newest version. A key that is not known is looked for again once all that was committed is read. */
+  /** The newest version. Looks for an unknown key again once everything committed is read. */
   async get(key: string): Promise<Artifact | undefined> {
     if (this.version(key) === undefined) await this.#options.fresh();
     for (let moves = 0; moves < MAX_MOVES; moves++) {
@@ -132,10 +132,10 @@ interface Body {
   readonly json: string | Buffer;
 }
 
-/** What an entry costs besides its JSON. */
+/** The memory of an entry besides its JSON. */
 const OVERHEAD_BYTES = 200;
 
-/** The bodies of artifacts that were used last, as JSON, within a number of bytes. */
+/** The most recently used bodies of artifacts, as JSON, within a number of bytes. */
 export class BodyCache {
   readonly #bodies = new Map<string, Body>();
   readonly #oldest = new OldestKeys(this.#bodies);
@@ -150,7 +150,7 @@ export class BodyCache {
     return this.#bytes;
   }
 
-  /** The newest that is here, which is from now on the last to go. */
+  /** The newest cached body, which becomes the most recently used. */
   get(id: string): Body | undefined {
     const body = this.#bodies.get(id);
     if (!body) return undefined;
@@ -179,7 +179,7 @@ export class BodyCache {
   }
 }
 
-// As the engine keeps text: one byte for each character, or two if any is not Latin; the higher is safe.
+// V8 stores text with one byte per character, or two if any is not Latin; the higher is safe.
 function cost(json: string | Buffer): number {
   return (typeof json === "string" ? json.length * 2 : json.length) + OVERHEAD_BYTES;
 }

@@ -4,7 +4,7 @@ import type { LogRecord } from "../topics/log_reader.ts";
 import { HEADER, headerText } from "../topics/record_headers.ts";
 import { byIdKey } from "../topics/records.ts";
 
-/** What the views keep of an artifact. */
+/** The part of an artifact that the views keep. */
 export interface ArtifactSummary {
   readonly id: string;
   readonly version: number;
@@ -13,7 +13,7 @@ export interface ArtifactSummary {
   readonly correlationId: string | undefined;
 }
 
-/** The version that a record of the index has; undefined if it cannot be read. */
+/** The version in a record of the index; undefined if it cannot be read. */
 export function versionOf(record: LogRecord): number | undefined {
   const version = Number.parseInt(headerText(record, HEADER.index) ?? "", 10);
   if (Number.isSafeInteger(version) && version >= 1) return version;
@@ -34,13 +34,13 @@ export function summaryOfRecord(
     if (typeof type === "string" && typeof org === "string" && key === byIdKey(org, id))
       return { id, version, type, org, correlationId: correlationId as string | undefined };
   } catch {
-    // Another program wrote it: its value says the same.
+    // Another program wrote it: its value has the same fields.
   }
   const decoded = decodeArtifact(record);
   return decoded.ok ? summaryOf(decoded.value) : undefined;
 }
 
-/** What the views keep of an artifact. */
+/** The part of an artifact that the views keep. */
 export function summaryOf({
   id,
   version,

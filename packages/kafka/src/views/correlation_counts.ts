@@ -10,19 +10,19 @@ export interface CountedLogs {
   readonly artifacts: string;
   readonly routerGroup: string;
   readonly processed: string;
-  /** Of each agent. */
+  /** For each agent. */
   readonly tasks: readonly string[];
   readonly retries: readonly string[];
-  /** How many records of each partition are looked back. */
+  /** How many records of each partition are counted. */
   readonly back: number;
 }
 
-/** Answers how far correlations have come. */
+/** Returns the progress of correlations. */
 export interface CountedCorrelations extends Service {
   counts(names: readonly CorrelationName[]): Promise<CorrelationCounts[]>;
 }
 
-/** What the router has committed, by partition. */
+/** The router's committed offsets, by partition. */
 type Routed = ReadonlyMap<number, number>;
 
 /** The tailed logs. Concurrent callers share a check, which is undefined while a transaction is still open. */
@@ -35,8 +35,8 @@ interface Followed {
 const LOOKS = 3;
 
 /**
- * Counts the tasks of correlations. Their logs are twice as many records as all others, and tell of nothing else: they
- * are followed from the first time that somebody asks.
+ * Counts the tasks of correlations. Their logs have twice as many records as all others, and serve nothing else: they
+ * are followed from the first query on.
  */
 export function openCorrelationCounts(
   context: Context,
@@ -70,7 +70,7 @@ export function openCorrelationCounts(
     }
   }
 
-  /** Asks the router how far it is, and reads what it has made by then. */
+  /** Reads the router's offsets, and the records it has written by then. */
   async function look(tail: LogTail): Promise<Routed | undefined> {
     const published = await catchUp(context, offsets, tail, logs.artifacts);
     const committed = (await offsets.committed([logs.routerGroup]))
@@ -88,7 +88,7 @@ export function openCorrelationCounts(
         throw error;
       });
       const { looks } = await following;
-      // Where there is no agent nothing is routed.
+      // Without agents nothing is routed.
       let unconfirmed: Unconfirmed = logs.tasks.length > 0 ? correlations.unconfirmed(names) : new Map();
       for (let looked = 0; looked < LOOKS && unconfirmed.size > 0; looked++) {
         const committed = await looks.run();

@@ -15,17 +15,17 @@ type State = "open" | "done" | "dead";
 
 interface Correlation {
   readonly artifacts: Set<string>;
-  /** By task and agent: what became of it, and of each replay of it. */
+  /** By task and agent: the outcome of the task, and of each replay. */
   readonly tasks: Map<string, Map<string, State>>;
-  /** By open task that failed: when it is tried again. */
+  /** By open task that failed: the time of its next attempt. */
   readonly retries: Map<string, number>;
   /** By partition: the last of its artifacts that may not be routed yet. */
   readonly unrouted: Map<number, number>;
-  /** How often it has changed. */
+  /** The number of changes. */
   changes: number;
 }
 
-/** Correlations that seem to be over, by `keyOf`, and how often each had changed by then. */
+/** Correlations that seem to be done, by `keyOf`, with the number of changes at that point. */
 export type Unconfirmed = ReadonlyMap<string, number>;
 
 /** The key of a correlation: names are unique within an org only. */
@@ -33,7 +33,7 @@ export function keyOf({ org, name }: CorrelationName): string {
   return `${org.length}:${org}:${name}`;
 }
 
-/** How much is remembered: correlations, and ids in all of them. */
+/** The limits: correlations, and ids in all of them. */
 export interface CorrelationLimits {
   readonly maxCorrelations: number;
   readonly maxIds: number;
@@ -43,8 +43,8 @@ const FIRST = "";
 const RANK: Readonly<Record<State, number>> = { open: 0, dead: 1, done: 2 };
 
 /**
- * How far correlations have come, counted from what is in the window of the logs. Everything is a set by id, so that
- * records may come twice, and in any order between topics.
+ * The progress of correlations, counted from the records in the window of the logs. Everything is a set by id, so that
+ * records may arrive twice, and in any order between topics.
  */
 export class Correlations {
   readonly #limits: CorrelationLimits;
@@ -103,14 +103,14 @@ export class Correlations {
     this.#waits(correlation_id, org_id, taskKey(id, agent), replay_id, dueAt);
   };
 
-  /** A task was seen in that state. */
+  /** Records the state of a task. */
   task(task: Task, state: State): void {
     const [artifact] = task.artifacts;
     if (!artifact.correlation_id) return;
     this.#note(artifact.correlation_id, artifact.org_id, taskKey(task.id, task.agent), task.replay_id, state);
   }
 
-  /** The counts of the correlations that are known, at a time. */
+  /** The counts of the known correlations, at a time. */
   counts(names: readonly CorrelationName[], now: number): CorrelationCounts[] {
     return names.flatMap((each) => {
       const known = this.#correlations.get(keyOf(each));
@@ -191,7 +191,7 @@ export class Correlations {
       changes: 0,
     };
     known.changes++;
-    // The last to go from now on.
+    // Moves it to the end: it is evicted last.
     this.#correlations.delete(key);
     this.#correlations.set(key, known);
     return known;
@@ -217,7 +217,7 @@ function taskKey(id: string, agent: string): string {
   return `${id}:${agent}`;
 }
 
-/** Whether it can belong to a correlation: what cannot is not worth decoding. */
+/** Whether it can belong to a correlation; otherwise decoding it is not worth it. */
 function isCorrelated({ value }: LogRecord): boolean {
   return value?.includes('"correlation_id"') ?? false;
 }
@@ -226,7 +226,7 @@ function hasOpen({ tasks }: Correlation): boolean {
   return tasks.values().some((runs) => newest(runs) === "open");
 }
 
-/** What became of the last replay; ids of replays sort by time. */
+/** The outcome of the last replay; ids of replays sort by time. */
 function newest(runs: ReadonlyMap<string, State>): State {
   let last = FIRST;
   for (const run of runs.keys()) if (run > last) last = run;

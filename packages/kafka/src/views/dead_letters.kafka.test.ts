@@ -29,7 +29,7 @@ async function bury(stage: Stage, count: number, correlation = "c") {
   return letters;
 }
 
-/** What was committed is found as soon as the brokers have marked it so. */
+/** Committed records are visible as soon as the brokers have written their markers. */
 const foundIn = (views: Views, id: string) =>
   eventually("the letter", async () => (await views.deadLettersById("reviewer", ["acme"], [id]))[0]);
 
@@ -45,7 +45,7 @@ async function pages(views: Views, limit: number, correlationId?: string): Promi
 }
 
 describe.runIf(kafkaHere()).concurrent("dead letters", () => {
-  test("a dead letter is read with its error, attempts and origin", async () => {
+  test("reads a dead letter with its error, attempts and origin", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     const [letter] = await bury(stage, 1);
@@ -59,7 +59,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect(await views.correlations([{ org: "acme", name: "c" }])).toMatchObject([{ dead: 1 }]);
   });
 
-  test("pages are newest first, without gaps or repetition, across transactions and restarts", async () => {
+  test("pages newest first, without gaps or repetition, across transactions and restarts", async () => {
     await using stage = await openStage();
     const ids: string[] = [];
     for (let i = 0; i < 5; i++) ids.push(...(await bury(stage, 3)).map(({ id }) => id));
@@ -101,7 +101,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect((await pages(await stage.views(), 1, "mine")).flat()).toEqual(ids);
   });
 
-  test("keeps an undecodable record as it is, with the error", async () => {
+  test("keeps an undecodable record unchanged, with the error", async () => {
     await using stage = await openStage();
     const raw = Buffer.from([0xff, 0x00, 0xfe]);
     const letter = deadLetter({ raw: raw.toString("base64") });
@@ -118,7 +118,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     const views = await stage.views();
     await bury(stage, 5);
     await eventually("all are counted", async () => (await views.deadNames()).get("reviewer")?.length === 5);
-    // What retention does after a while.
+    // As retention does after a while.
     const admin = (await openPlainAdmin(stage.settings.kafka)) as Dropper;
     const partitions = [{ partition: 0, offset: 3n }];
     await admin.deleteRecords({ topics: [{ name: stage.names.deadLetters("reviewer"), partitions }] });
@@ -127,7 +127,7 @@ describe.runIf(kafkaHere()).concurrent("dead letters", () => {
     expect((await (await stage.views()).deadNames()).get("reviewer")).toHaveLength(2);
   });
 
-  test("a long stack does not make a dead letter too large", async () => {
+  test("cuts a long stack, so that the dead letter fits", async () => {
     await using stage = await openStage({ maxRecordBytes: 262_144 });
     const artifacts = Array.from({ length: 4 }, () => artifact({ payload: "x".repeat(261_500) }));
     const [first, ...rest] = artifacts;

@@ -14,25 +14,25 @@ import { keyOf } from "./correlations.ts";
 /** Reads a topic of dead letters. It has one partition. */
 export interface DeadLetterLog {
   readonly topic: string;
-  /** The bounds now, once everything up to them has been read. */
+  /** The current bounds, once everything up to them has been read. */
   readonly fresh: () => Promise<Bounds>;
   readonly range: (from: Position, to: number) => Promise<LogRecord[]>;
 }
 
 interface Noted extends DeadLetterName {
   readonly offset: number;
-  /** As `keyOf` has it. */
+  /** As `keyOf` builds it. */
   readonly correlation: string | undefined;
 }
 
 const PARTITION = 0;
 const MAX_NOTED = 10_000;
-/** Offsets that are read at once when going back. */
+/** Offsets read at once when reading backwards. */
 const STEP = 200;
-/** How far one page looks back for the letters of an org; the next page goes on from there. */
+/** How far one page searches for the letters of an org; the next page continues from there. */
 const MAX_SCAN = 20_000;
 
-/** The dead letters of an agent: which they are in memory, as far as there is room; all of them in the log. */
+/** The dead letters of an agent: their positions in memory, as far as there is room; all of them in the log. */
 export class DeadLetters {
   readonly #agent: string;
   readonly #log: DeadLetterLog;
@@ -48,7 +48,7 @@ export class DeadLetters {
     return this.#log.topic;
   }
 
-  /** Which there are from `low` on, the first that the log still has; of more than the bound, the newest. */
+  /** The letters from `low`, the first offset left in the log; the newest ones if there are more than the bound. */
   names(low: number): DeadLetterName[] {
     const kept = this.#noted.findIndex(({ offset }) => offset >= low);
     this.#forget(kept < 0 ? this.#noted.length : kept);
@@ -115,7 +115,7 @@ export class DeadLetters {
     return names.flatMap((name) => found.get(name) ?? []);
   }
 
-  /** Forgets the oldest; of letters with one id the newest counts. */
+  /** Forgets the oldest; the newest of several letters with one id counts. */
   #forget(count: number): void {
     for (const noted of this.#noted.splice(0, count))
       if (this.#byName.get(nameKey(noted)) === noted) this.#byName.delete(nameKey(noted));
@@ -125,7 +125,7 @@ export class DeadLetters {
     return this.#log.range({ topic: this.#log.topic, partition: PARTITION, offset }, to);
   }
 
-  /** Where a step back from `end` begins: where memory knows the next letters to be, else by a fixed length. */
+  /** The start of a step back from `end`: at the next letters known in memory, else by a fixed length. */
   #stepBack(end: number, low: number, wanted: number, suits: (noted: Noted) => boolean): number {
     const first = this.#noted[0];
     const furthest = Math.max(low, end - STEP);
@@ -147,7 +147,7 @@ export class DeadLetters {
   }
 }
 
-/** Stretches of at most a step that have all of these offsets, which are sorted. */
+/** Ranges of at most one step that contain all of these sorted offsets. */
 function spansOf(offsets: readonly number[]): [from: number, to: number][] {
   const spans: [from: number, to: number][] = [];
   for (const offset of offsets) {
@@ -158,7 +158,7 @@ function spansOf(offsets: readonly number[]): [from: number, to: number][] {
   return spans;
 }
 
-/** A record that cannot be decoded may be of any org. */
+/** A record that cannot be decoded may belong to any org. */
 function nameOf({ id, task }: DeadLetter): DeadLetterName {
   return { id, org: task?.artifacts[0].org_id ?? NO_ORG };
 }

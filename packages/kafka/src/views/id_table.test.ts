@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { BodyCache } from "./artifact_index.ts";
 import { IdTable } from "./id_table.ts";
 
-test("behaves as a map, through growth, changes and removals", () => {
+test("behaves like a map through growth, changes and removals", () => {
   const table = new IdTable(8);
   const map = new Map<string, { partition: number; offset: number; version: number }>();
   const ids = Array.from({ length: 3_000 }, (_, i) => (i % 10 ? randomUUID() : `not a uuid ${i}`));
@@ -43,13 +43,13 @@ test("an entry takes 43 to 86 bytes, and a million of them 63 MB, as the documen
     most = Math.max(most, table.bytes / i);
   }
   expect([Math.round(least), Math.round(most)]).toEqual([43, 86]);
-  // It has 1,024 slots, doubled as often as they are not enough.
+  // It starts with 1,024 slots and doubles when they are full.
   const slots = [20, 21].map((exponent) => 2 ** exponent);
   expect(slots.map((count) => count * (30 / least) >= 1_000_000)).toEqual([false, true]);
   expect(Math.round(new IdTable(slots[1]).bytes / 1_000_000)).toBe(63);
 });
 
-test("bodies that were used last stay, and an older version does not replace a newer", () => {
+test("evicts the least recently used bodies, and keeps the newer version", () => {
   const cache = new BodyCache(3 * 400);
   for (const id of ["a", "b", "c"]) cache.put(id, 1, "x".repeat(100));
   cache.get("a");

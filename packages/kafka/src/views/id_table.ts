@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 
-/** Where the newest version of an artifact is. */
+/** The position of an artifact's newest version. */
 export interface Entry {
   readonly partition: number;
   readonly offset: number;
@@ -102,7 +102,7 @@ export class IdTable {
       versions: this.#versions,
       places: this.#places,
     };
-    // Only what was removed may be in the way.
+    // Only removed entries may be in the way.
     const next = new IdTable(this.#live > old.slots * (MAX_LOAD / 2) ? old.slots * 2 : old.slots);
     for (let slot = 0; slot < old.slots; slot++) {
       const place = old.places[slot]!;

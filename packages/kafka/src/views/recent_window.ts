@@ -3,7 +3,7 @@ import { byIdKey } from "../topics/records.ts";
 import { type ArtifactSummary, summaryOfRecord } from "./artifact_summary.ts";
 
 interface Seen extends ArtifactSummary {
-  /** As the index has it. */
+  /** As in the index. */
   readonly key: string;
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -18,10 +18,10 @@ export interface RecentQuery {
   readonly limit: number;
 }
 
-/** How much may be over before it is cut, so that cutting is rare. */
+/** How far it may exceed its limit before it is cut, so that cutting is rare. */
 const SLACK = 2;
 
-/** The last artifacts of the index, of all partitions together: what they are, not what is in them. */
+/** The last artifacts of the index, of all partitions together, without their bodies. */
 export class RecentWindow {
   readonly #size: number;
   readonly #listener: (artifact: ArtifactSummary) => void;
@@ -34,7 +34,7 @@ export class RecentWindow {
     this.#listener = listener;
   }
 
-  /** Takes a record of the index, and the key and version that it has. */
+  /** Takes a record of the index, with its key and version. */
   onRecord(record: LogRecord, key: string, version: number): void {
     const known = this.#seen.get(key);
     if (known && known.version >= version) return;
@@ -54,7 +54,7 @@ export class RecentWindow {
     if (this.#seen.size > this.#size * SLACK) this.#cut();
   }
 
-  /** Keys of those that suit, newest first. Some may be gone. */
+  /** Keys of the matching artifacts, newest first. Some may have been removed. */
   keys({ type, correlationId, org }: Omit<RecentQuery, "limit">): string[] {
     const wanted = (seen: Seen) =>
       seen.org === org &&

@@ -38,7 +38,7 @@ const tombstone = ({ org_id, id }: { org_id: string; id: string }) => ({
 });
 
 describe.runIf(kafkaHere()).concurrent("results", () => {
-  test("after a restart an artifact has its newest version, and one that was removed is not there", async () => {
+  test("after a restart, finds the newest version of an artifact, and not a removed one", async () => {
     await using stage = await openStage();
     const publisher = stage.publisher(await stage.views());
     const [kept, gone] = [artifact(), artifact()];
@@ -53,7 +53,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(restarted.size).toBe(1);
   });
 
-  test("the index has removals and changes that happen during its rebuild", async () => {
+  test("the index sees removals and changes made during its rebuild", async () => {
     await using stage = await openStage();
     const drafts = Array.from({ length: 5_000 }, () => artifact({ payload: "x".repeat(200) }));
     await stage.write(stage.names.byId, ...drafts.map((draft) => byIdRecord(draft)));
@@ -72,7 +72,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(views.size).toBe(4_999);
   });
 
-  test("bodies that are not in memory are read from the log", async () => {
+  test("reads bodies that are not in memory from the log", async () => {
     await using stage = await openStage({ indexBytes: 1_000 });
     const drafts = Array.from({ length: 40 }, (_, i) => artifact({ payload: { i, text: "y".repeat(300) } }));
     await stage.publisher(await stage.views()).publish(drafts);
@@ -81,7 +81,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(await views.recent({ org: "acme", limit: 40 })).toHaveLength(40);
   });
 
-  test("duplicates and compaction change nothing: null is a deletion, an empty string is not", {
+  test("ignores duplicates and compaction: null deletes, an empty string does not", {
     timeout: 120_000,
   }, async () => {
     await using stage = await openStage({ partitions: 1, indexBytes: 1_000 });
@@ -106,7 +106,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
       "max.compaction.lag.ms": "100",
     });
     const first = async () => {
-      // What is being written to is not compacted: the next record begins another segment.
+      // The active segment is not compacted: the next record starts another one.
       await stage.write(topic, byIdRecord({ ...kept, version: 20 }));
       return lookup.record({ topic, partition: 0, offset: 0 });
     };
@@ -119,7 +119,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     const ids = [kept, gone, other].map(({ id }) => id);
     const restarted = await stage.views();
     expect(await Promise.all(ids.map((id) => restarted.get("acme", id)))).toEqual(found);
-    // Of one that had come to the third record when the first two went.
+    // The position of a reader at the third record when the first two were compacted away.
     const looked = [];
     for (const id of ids) {
       const index = new ArtifactIndex(context, {
@@ -138,7 +138,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(looked).toEqual(found);
   });
 
-  test("a payload of null is a payload", async () => {
+  test("keeps a payload of null", async () => {
     await using stage = await openStage();
     const views = await stage.views();
     const empty = artifact({ payload: null });
@@ -167,7 +167,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(await restarted.recent({ org: "acme", limit: 9 })).toEqual([]);
   });
 
-  test("the window is bounded, newest first, by type, and shows an org its own", async () => {
+  test("the window is bounded, newest first, filtered by type, and separate for each org", async () => {
     await using stage = await openStage({ indexWindow: 5 });
     const views = await stage.views();
     const publisher = stage.publisher(views);
@@ -203,7 +203,7 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
       await held.promise;
     });
     await sent.promise;
-    // The record is on its way: only the commit says that it has arrived.
+    // The record is on its way: only the commit confirms its arrival.
     await eventually("it is held back", async () => (await lagOf(views, "router"))[0]?.[1] === "1");
     const meanwhile = await lagOf(views, "router");
     held.resolve();

@@ -35,10 +35,10 @@ export interface ViewsOptions {
   readonly agents: readonly string[];
 }
 
-/** What can be asked of a board, answered from memory and from the log. */
+/** The queries of a board, answered from memory and from the log. */
 export interface Views extends Service {
   get(org: string, id: string): Promise<Artifact | undefined>;
-  /** Those that are known here. */
+  /** The known ones. */
   known(org: string, ids: readonly string[]): Promise<Artifact[]>;
   recent(query: RecentQuery): Promise<Artifact[]>;
   lag(): Promise<readonly PartitionLagJson[]>;
@@ -51,23 +51,23 @@ export interface Views extends Service {
   ): Promise<readonly DeadLetter[]>;
   /** Which dead letters are kept, by agent; the newest of them where there are more than a bound. */
   deadNames(): Promise<ReadonlyMap<string, readonly DeadLetterName[]>>;
-  /** The newest version that is known here. */
+  /** The newest version known here. */
   version(artifact: Pick<Artifact, "org_id" | "id">): number | undefined;
-  /** What this process has committed is seen here at once. */
+  /** This process's commits are visible at once. */
   wrote(artifact: Artifact, json?: string): void;
-  /** How many artifacts there are. */
+  /** The number of artifacts. */
   readonly size: number;
 }
 
 const START_MS = 600_000;
-/** Nobody asks again for what was being committed at the start. */
+/** The start waits for open commits, as no caller asks again. */
 const START_OPEN_MS = 2_000;
 const LOOK_BACK = 10_000;
 /** The least window of a partition: few artifacts may share one by chance. */
 const LEAST_WINDOW = 1_000;
 const IDS_PER_ARTIFACT = 20;
 
-/** Opens the views: resolves when everything that was committed at this moment has been read, and not before. */
+/** Opens the views: resolves when everything committed by now has been read. */
 export async function openViews(
   context: Context,
   { offsets, settings, names, agents }: ViewsOptions,
@@ -230,15 +230,15 @@ interface LagReader {
 const EXACT = 32;
 
 /**
- * How far readers are behind, in records. Transaction markers have offsets of their own, so that a reader that is further
- * behind than a few has a figure that counts them too.
+ * The lag of readers, in records. Transaction markers have offsets of their own: the figure of a reader that is further
+ * behind than a few records counts them too.
  */
 function lagMeter(
   offsets: Pick<ClusterOffsets, "committed" | "list">,
   lookup: LogLookup,
   readers: readonly LagReader[],
 ): () => Promise<PartitionLagJson[]> {
-  /** What was counted last, by partition: nothing is read again while nothing moves. */
+  /** The last counts, by partition: nothing is read again while no offset moves. */
   const counted = new Map<string, { readonly from: number; readonly to: number; readonly records: number }>();
 
   async function recordsIn(from: Position, to: number): Promise<number> {
@@ -253,7 +253,7 @@ function lagMeter(
 
   return async () => {
     const topics = readers.map(({ topic }) => topic);
-    // What is committed is asked for first: it never passes where the log ends.
+    // The committed offset is asked for first: it never passes the end of the log.
     const committed = await offsets.committed(readers.map(({ group }) => group));
     const [lows, stables, highs] = await Promise.all([
       offsets.list(topics, "low"),

@@ -19,15 +19,12 @@ describe("may", () => {
     if (!named) expect(may(testViewer({ scopes: others }), action, own)).toBe(false);
   });
 
-  test.each(actions)(
-    "%s reaches another org only with the scope that says so",
-    (action, { to, everyOrg }) => {
-      const foreign = { ...target, org: "globex", owner: "ada" };
-      const scopes = everyScope.filter((scope) => scope !== everyOrg);
-      expect(may(testViewer({ scopes }), action, foreign)).toBe(to === "installation");
-      if (everyOrg) expect(may(testViewer({ scopes: everyScope }), action, foreign)).toBe(true);
-    },
-  );
+  test.each(actions)("%s reaches another org only with the scope for it", (action, { to, everyOrg }) => {
+    const foreign = { ...target, org: "globex", owner: "ada" };
+    const scopes = everyScope.filter((scope) => scope !== everyOrg);
+    expect(may(testViewer({ scopes }), action, foreign)).toBe(to === "installation");
+    if (everyOrg) expect(may(testViewer({ scopes: everyScope }), action, foreign)).toBe(true);
+  });
 
   test.each(actions.filter(([, { to }]) => to === "owner"))(
     "%s is for the owner, or for a token of the whole org",
@@ -40,7 +37,7 @@ describe("may", () => {
     },
   );
 
-  test("what is public is read in every org, and replaced in its own alone", () => {
+  test("a public artifact can be read in every org, and replaced only in its own", () => {
     const artifact = { org: "globex", isPublic: true, audience: null };
     expect(may(testViewer(), "artifact.read", artifact)).toBe(true);
     expect(may(testViewer({ scopes: [] }), "artifact.read", artifact)).toBe(false);
@@ -48,7 +45,7 @@ describe("may", () => {
     expect(may(testViewer({ org: "globex" }), "artifact.replace", artifact)).toBe(true);
   });
 
-  test("a document is seen by its audience, and never by those it is hidden from", () => {
+  test("a document is visible to its audience, and never to subjects it is hidden from", () => {
     const ada = testViewer({ scopes: [target.topic] });
     const document = { org: "acme", topic: target.topic };
     expect(may(ada, "document.read", { ...document, audience: null })).toBe(true);
@@ -58,7 +55,7 @@ describe("may", () => {
     expect(may(ada, "document.read", { ...document, audience: null, hiddenFrom: ["ada"] })).toBe(false);
   });
 
-  test("a worker has the tasks of the agents that its token names", () => {
+  test("a worker may claim the tasks of the agents its token names", () => {
     const writer = testViewer({ scopes: ["blackboard:work:writer"] });
     expect(may(writer, "task.work", { org: "acme", agent: "writer" })).toBe(true);
     expect(may(writer, "task.work", { org: "acme", agent: "editor" })).toBe(false);
@@ -68,7 +65,7 @@ describe("may", () => {
 });
 
 describe("requireScope", () => {
-  test("a scope that the token does not carry is missing_scope and named", () => {
+  test("reports a missing scope as missing_scope, by name", () => {
     expect(() => requireScope(testViewer({ scopes: [] }), "artifact.read")).toThrow(
       expect.objectContaining({
         code: "missing_scope",
@@ -77,7 +74,7 @@ describe("requireScope", () => {
     );
   });
 
-  test("a topic that the token does not carry is forbidden_topic and named", () => {
+  test("reports a missing topic as forbidden_topic, by name", () => {
     const viewer = testViewer({ scopes: ["runtime.run_summaries"] });
     expect(() => requireScope(viewer, "document.read", { topic: "runtime.run_summaries" })).not.toThrow();
     expect(() => requireScope(viewer, "document.read", { topic: "runtime.workers" })).toThrow(
@@ -98,20 +95,20 @@ describe("requireScope", () => {
     },
   );
 
-  test("a hostile topic name is quoted and cut in the message", () => {
+  test("quotes and cuts a hostile topic name in the message", () => {
     const topic = `x"\n${"y".repeat(10_000)}`;
     const refused = () => requireScope(testViewer(), "document.read", { topic });
     expect(refused).toThrow(expect.objectContaining({ message: expect.not.stringContaining("\n") }));
     expect(refused).toThrow(/^.{1,300}$/);
   });
 
-  test("a claim whose agent is not known yet needs the scope of some agent", () => {
+  test("a claim for an unknown agent needs the scope of some agent", () => {
     expect(hasScopeFor(testViewer({ scopes: ["blackboard:work:writer"] }), "task.work")).toBe(true);
     expect(hasScopeFor(testViewer(), "task.work")).toBe(false);
   });
 });
 
-test("a platform worker has the tasks of every org", () => {
+test("a platform worker may claim the tasks of every org", () => {
   expect(orgOf(testViewer({ scopes: [SCOPES.blackboardWork] }), "task.work")).toBe("acme");
   expect(
     orgOf(testViewer({ scopes: [SCOPES.blackboardWork, SCOPES.platform] }), "task.work"),

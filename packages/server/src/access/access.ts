@@ -2,7 +2,7 @@ import { KhalaError, SCOPES, workScope } from "@khala/contracts";
 import { ACTIONS, type Action, type ParticipantRole, type Rule } from "./actions.ts";
 import type { Caller } from "./viewer.ts";
 
-/** What the scopes of an action depend on: the topic, the stream's own scope, or the agent. */
+/** The target that an action's scopes depend on: the topic, the stream's own scope, or the agent. */
 export interface Target {
   readonly topic?: string;
   readonly streamScope?: string;
@@ -52,7 +52,7 @@ export function requireScope(caller: Caller, action: Action, target: Target = {}
 /** Whether the token allows the action to some resource. */
 export function hasScopeFor(caller: Caller, action: Action, target: Target = {}): boolean {
   const rule: Rule = ACTIONS[action];
-  // Which topic or agent it is about is only known when the resource is found: `may` decides then.
+  // The topic or agent is only known once the resource is found: `may` decides then.
   if (rule.scopes.includes("<topic>") && target.topic === undefined) return true;
   if (rule.scopes.includes("<agent>") && target.agent === undefined)
     return [...caller.scopes].some((scope) => scope.startsWith(workScope("")));
@@ -78,7 +78,7 @@ export function isReserved(scope: string): boolean {
   return RESERVED.has(scope) || scope.startsWith(workScope(""));
 }
 
-/** What is not there and what the caller may not see get this same error. */
+/** A missing resource and one the caller may not see get the same error. */
 export function notFound(what: string, name: string): KhalaError {
   return new KhalaError("not_found", `There is no ${what} ${quote(name)}, or it is not yours to see.`);
 }

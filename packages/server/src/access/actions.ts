@@ -1,14 +1,14 @@
 import { SCOPES } from "@khala/contracts";
 
-/** What a participant may do to a conversation of another one: a member reads and writes, a viewer reads. */
+/** A participant's rights on another subject's conversation: a member reads and writes, a viewer reads. */
 export type ParticipantRole = "member" | "viewer";
 
-/** Who may do an action, and to what. */
+/** The callers who may take an action, and the resources it applies to. */
 export interface Rule {
   /** A token needs one of these. `<topic>`, `<stream>` and `<agent>` stand for the scope that the resource itself names. */
   readonly scopes: readonly string[];
   /**
-   * What the caller must be to the resource: somebody of its org, its owner, or one of its audience. A resource of the
+   * The caller's relation to the resource: a member of its org, its owner, or one of its audience. A resource of the
    * installation belongs to no org, so the scope alone decides.
    */
   readonly to: "org" | "owner" | "audience" | "installation";
@@ -18,7 +18,7 @@ export interface Rule {
   readonly orgWide?: string;
   /** A token with this scope may do it in every org. */
   readonly everyOrg?: string;
-  /** What is public is for the callers of every org. */
+  /** Public resources are for the callers of every org. */
   readonly publicToAll?: true;
   /** Whether the audit log records it. */
   readonly audited?: true;
@@ -46,7 +46,7 @@ export const ACTIONS = {
   "conversation.write": { ...chat, roles: ["member"] },
   // A tool call that a run waits for: a person approves it, or a client executes it.
   "tool_call.decide": { ...chat, roles: ["member"] },
-  // Who takes part.
+  // Participants.
   "conversation.manage": { ...chat, audited: true },
   // A queued message, whose owner is its author.
   "queued_message.edit": chat,
@@ -101,7 +101,7 @@ export const ACTIONS = {
   "org.inspect": { scopes: [SCOPES.ops], to: "org" },
   // Streams that a projection has set aside, with what the model threw.
   "failed_stream.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
-  // What the board could not process for good: its error and its ids, not its payload.
+  // Items that the board set aside for good: the error and the ids, not the payload.
   "set_aside.read": { scopes: [SCOPES.ops, SCOPES.platform], to: "org", everyOrg: SCOPES.platform },
   "set_aside.control": {
     scopes: [SCOPES.ops, SCOPES.platform],

@@ -32,7 +32,7 @@ const action = (resource: string): AuditedAction => ({
   address: "::1",
 });
 
-test("an entry is there before the work, and gets its outcome once it has ended", async () => {
+test("writes an entry before the work, and its outcome afterwards", async () => {
   await using world = await openTestAudit();
   const { audit, outcomes } = world;
   const during = await audit.around(action("a"), () => outcomes());
@@ -45,7 +45,7 @@ test("an entry is there before the work, and gets its outcome once it has ended"
   expect(await outcomes()).toEqual(["b not_found", "a ok"]);
 });
 
-test("the outcome says what the work was found to concern, also in another org", async () => {
+test("the outcome names the resource and org that the work found, also another org's", async () => {
   await using world = await openTestAudit();
   await world.audit.around(action("path"), async (what) => {
     what.resource = "subject";
@@ -55,7 +55,7 @@ test("the outcome says what the work was found to concern, also in another org",
   expect(await world.outcomes({ ...operator, org: "globex" })).toEqual(["subject ok"]);
 });
 
-test("what cannot be recorded is not done", async () => {
+test("does not do what it cannot record", async () => {
   await using world = await openTestAudit();
   await world.rename("audit_log", "away");
   let done = false;
@@ -66,7 +66,7 @@ test("what cannot be recorded is not done", async () => {
   expect(done).toBe(false);
 });
 
-test("work whose outcome cannot be recorded has an unknown one, and its result", async () => {
+test("returns the result when its outcome cannot be recorded, and shows the outcome as unknown", async () => {
   await using world = await openTestAudit();
   const result = await world.audit.around(action("a"), async () => {
     await world.rename("audit_log", "away");
@@ -77,7 +77,7 @@ test("work whose outcome cannot be recorded has an unknown one, and its result",
   expect(await world.outcomes()).toEqual(["a unknown"]);
 });
 
-test("more than nine entries are read newest first, page by page", async () => {
+test("reads entries newest first, page by page", async () => {
   await using world = await openTestAudit();
   for (let i = 1; i <= 12; i++) await world.audit.around(action(String(i)), async () => {});
   const newest = await world.audit.read(operator, { limit: 7 });

@@ -7,7 +7,7 @@ import { orgOf } from "./access.ts";
 import type { Action } from "./actions.ts";
 import type { Caller } from "./viewer.ts";
 
-/** Who does what to which resource, from where. */
+/** The caller, the action, the resource and the address. */
 export interface AuditedAction {
   readonly viewer: Caller;
   readonly action: Action;
@@ -76,7 +76,7 @@ export function openAudit(
     return row!.id;
   }
 
-  /** Writes the outcome, and what the work has said of its resource. */
+  /** Writes the outcome, and the resource that the work has named. */
   async function end(id: bigint, { viewer, org = viewer.org, resource }: AuditedAction, outcome: string) {
     await database.query({
       name: "audit_end",
@@ -94,7 +94,7 @@ export function openAudit(
     log.info({ audit: entry }, "audit");
   }
 
-  /** What was done is done, and the answer may be on its way: a failure to record the outcome is for operators. */
+  /** The work is done, and the answer may be on its way: operators see a failure to record the outcome. */
   async function tryToEnd(id: bigint, what: AuditedAction, outcome: string): Promise<void> {
     writeLine(id, what, outcome);
     await end(id, what, outcome).catch((err) =>

@@ -115,7 +115,7 @@ export interface Board extends Service {
   /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
-  /** Those that exist, in the order of the ids. */
+  /** The dead letters that exist, in the order of the ids. */
   deadLettersById(
     agent: string,
     orgs: readonly string[],

@@ -23,7 +23,7 @@ export interface DeadLetterName {
   readonly id: string;
 }
 
-/** What the plane passes to a backend. */
+/** The options that the plane passes to a backend. */
 export interface BoardOptions {
   /** Every agent of the app, wherever it runs. */
   readonly agents: readonly BoardAgent[];

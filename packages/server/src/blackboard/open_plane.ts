@@ -85,7 +85,7 @@ export async function openBlackboardPlane(
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
       return routing;
     },
-    // A process without agents would route every artifact to nobody.
+    // A process without agents would route every artifact to no agent.
     routes: agents.length > 0,
     replayed: replayCounter(database, context),
     running: (own) => running.share(own),

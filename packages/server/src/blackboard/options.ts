@@ -59,7 +59,7 @@ export interface BlackboardOptions extends BlackboardSettings {
   readonly report: BoardReport;
   /** Absent where there are no conversations. */
   readonly postToConversation?: PostToConversation | undefined;
-  /** What traces call the backend. */
+  /** The backend's name in traces. */
   readonly carrier: Carrier;
   /** Opens the backend. */
   readonly openBoard: (options: BoardOptions) => Promise<WakeableBoard>;

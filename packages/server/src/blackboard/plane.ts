@@ -55,11 +55,11 @@ export interface BlackboardPlane extends Service {
 
   /** The agents, each in its state for the caller's org, with the org's tasks; for the platform, and without a caller, with all tasks. */
   agents(caller?: Caller): Promise<AgentStateJson[]>;
-  /** How far readers are behind with the tasks of the caller's org; for the platform, and without a caller, with all tasks. */
+  /** The lag of readers with the tasks of the caller's org; for the platform, and without a caller, with all tasks. */
   lag(caller?: Caller): Promise<readonly PartitionLagJson[]>;
-  /** What could not be processed and is set aside, for health. Names no org. */
+  /** The items that are set aside, for health. Names no org. */
   problems(): string[];
-  /** What was set aside for good, of the caller's org, or of all for the platform; oldest first. */
+  /** The items set aside for good, of the caller's org, or of all for the platform; oldest first. */
   readonly setAside: SetAsideItems["list"];
   /** Processes such an item again. */
   readonly retrySetAside: SetAsideItems["retry"];
@@ -87,7 +87,7 @@ export interface BlackboardPlane extends Service {
   resume(agent: string): Promise<void>;
   /** Drops the agent's queued tasks and aborts its running ones. */
   cancelAgent(agent: string): Promise<void>;
-  /** Holds the tasks of a correlation until it is resumed; running tasks go on. */
+  /** Holds the tasks of a correlation until it is resumed; running tasks continue. */
   pauseCorrelation(caller: Caller, correlationId: string): Promise<void>;
   /** Drops the open tasks of a correlation and aborts its running ones. */
   cancel(caller: Caller, correlationId: string): Promise<void>;

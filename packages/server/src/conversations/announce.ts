@@ -4,7 +4,7 @@ import type { ConversationRef } from "./conversation.ts";
 import { type Log, StreamGone } from "./log/log.ts";
 import { entryText } from "./runs/run_log.ts";
 
-/** How often a change by another server is announced again. */
+/** How often another server's change is announced again. */
 const MAX_ANNOUNCEMENTS = 5;
 
 /** Appends events without a run that carry a whole list of the database. */

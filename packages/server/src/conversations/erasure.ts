@@ -17,10 +17,10 @@ export interface Erasure {
   readonly eraseRuns: (runIds: readonly string[]) => Promise<unknown>;
 }
 
-/** What a step found and, unless it was a dry run, erased. */
+/** The data a step found and, except in a dry run, erased. */
 export interface ErasedConversations {
   readonly counts: Readonly<Record<string, number>>;
-  /** Where to go on; undefined when nothing is left. */
+  /** Where to continue; undefined when nothing is left. */
   readonly next: string | undefined;
 }
 
@@ -35,7 +35,7 @@ export interface ErasureDeps {
   readonly erased: (conversation: ConversationRef) => void;
 }
 
-/** Conversations of the org that a step looks at, and those that it erases something of. */
+/** The conversations that a step reads, and those that it erases data from. */
 const SEEN = 500;
 const ERASED = 20;
 /** Runs of a conversation per call of `eraseRuns`. */
@@ -108,7 +108,7 @@ async function countPart(
   return { ...row!, logs: conversations.length };
 }
 
-/** Erases what the subject did in a conversation of somebody else. */
+/** Erases the subject's data from another owner's conversation. */
 async function erasePart(deps: ErasureDeps, conversation: Found, { subject, eraseRuns }: Erasure) {
   const { org, convId, owner } = conversation;
   const { database, log, files } = deps;
@@ -125,7 +125,7 @@ async function erasePart(deps: ErasureDeps, conversation: Found, { subject, eras
     text: "SELECT 1 FROM runtime.participants WHERE org_id = $1 AND subject = $2 AND conv_id = $3",
     values: name,
   });
-  // Its sockets end, and nobody sees it present any more.
+  // Its sockets close, and its presence ends.
   if (role) await deps.removeParticipant(conversation, subject);
   const participations = role ? 1 : 0;
   const messages = await database.interactive(async (tx) => {

@@ -33,7 +33,7 @@ afterAll(async () => {
   await own[Symbol.asyncDispose]();
 });
 
-/** A janitor that only works when it is told to. */
+/** A janitor that works only when it is called. */
 function janitorWith(options: Partial<JanitorOptions> = {}, on: Log = log) {
   return startJanitor(database, on, context, {
     retention: { ageMs: DAY, entries: 100, bytes: 1 << 20 },
@@ -93,7 +93,7 @@ const names = async (table: "conversations" | "conversation_runs") =>
     (row) => row.conv_id,
   );
 
-test("a log is cut to its entries, its bytes and its age, whichever leaves less, and keeps its last entry", async () => {
+test("cuts a log to its entries, bytes or age, whichever leaves less, and keeps its last entry", async () => {
   const janitor = janitorWith({ retention: { ageMs: DAY, entries: 8, bytes: 42 } });
   await conversation("entries", 10);
   await conversation("small", 3);
@@ -108,7 +108,7 @@ test("a log is cut to its entries, its bytes and its age, whichever leaves less,
   await janitor.stop();
 });
 
-test("what has changed is looked at first, what has not only when its entries may be too old", async () => {
+test("visits changed conversations first, and others only when their entries may be too old", async () => {
   const janitor = janitorWith({ batch: 2 });
   for (const convId of ["a", "b", "c"]) await conversation(convId);
   expect(await janitor.pass()).toMatchObject({ visited: 2, more: true });
@@ -126,7 +126,7 @@ test("what has changed is looked at first, what has not only when its entries ma
   await janitor.stop();
 });
 
-test("a conversation without activity for the TTL goes: log, runs and record; the others stay", async () => {
+test("deletes a conversation without activity for the TTL, with its log and runs, and no other", async () => {
   const janitor = janitorWith();
   for (const convId of ["idle", "fresh", "waiting"]) await conversation(convId);
   await conversation("nothing-said", 0).catch(() => {});
@@ -139,7 +139,7 @@ test("a conversation without activity for the TTL goes: log, runs and record; th
   await janitor.stop();
 });
 
-test("a conversation with a run under way is trimmed, again and again, and never deleted", async () => {
+test("trims a conversation with a running run again and again, and never deletes it", async () => {
   const janitor = janitorWith({ everyMs: 0 });
   await conversation("busy", 150, "running");
   await idleFor(100 * DAY, "busy");
@@ -153,7 +153,7 @@ test("a conversation with a run under way is trimmed, again and again, and never
   await janitor.stop();
 });
 
-test("many idle conversations go in bounded passes", async () => {
+test("deletes many idle conversations in bounded passes", async () => {
   const janitor = janitorWith({ batch: 3 });
   const all = Array.from({ length: 7 }, (_, i) => `c${i}`);
   for (const convId of all) await conversation(convId, 1);
@@ -166,7 +166,7 @@ test("many idle conversations go in bounded passes", async () => {
   await janitor.stop();
 });
 
-test("a removal that lost its server is ended; one that is under way is left to its server", async () => {
+test("completes a removal of a lost server, and leaves a running one to its server", async () => {
   const janitor = janitorWith();
   await conversation("lost");
   await conversation("under-way");
@@ -179,7 +179,7 @@ test("a removal that lost its server is ended; one that is under way is left to 
   await janitor.stop();
 });
 
-test("runs that ended before what is kept go, but never the last one", async () => {
+test("deletes runs that ended before the retained log, but never the last one", async () => {
   const janitor = janitorWith();
   await conversation("long");
   const text = `INSERT INTO runtime.conversation_runs (run_id, conv_id, org_id, subject, sender, status, message_id, ended_at)
@@ -196,7 +196,7 @@ test("runs that ended before what is kept go, but never the last one", async () 
   await janitor.stop();
 });
 
-test("a conversation that somebody is changing right now is neither waited for nor deleted", async () => {
+test("neither waits for nor deletes a conversation that is being changed", async () => {
   const janitor = janitorWith();
   await conversation("a");
   await conversation("b");
@@ -211,7 +211,7 @@ test("a conversation that somebody is changing right now is neither waited for n
   await janitor.stop();
 });
 
-test("one log that fails does not keep the others from being cleaned, and is reported", async () => {
+test("a log that fails does not stop the cleaning of others, and is reported", async () => {
   const broken: Log = {
     ...log,
     trim: (stream, keep) =>
@@ -234,7 +234,7 @@ test("one log that fails does not keep the others from being cleaned, and is rep
   await mended.stop();
 });
 
-test("in the background it works when it is its turn, and counts what it did", async () => {
+test("works in the background when this server is active, and counts its work", async () => {
   await conversation("idle");
   await conversation("long", 150);
   await idleFor(8 * DAY, "idle");
@@ -257,7 +257,7 @@ test("in the background it works when it is its turn, and counts what it did", a
   expect(scraped).toMatch(/khala_conversation_deletions_total\{[^}]*cause="age"[^}]*\} [1-9]/);
 });
 
-test("in the background it rests between its parts, three times as long as each took; when told to, it does not", async () => {
+test("pauses in the background three times as long as each part took, and not when called", async () => {
   for (let i = 0; i < 10; i++) await conversation(`c${i}`, 150);
   const rests: number[] = [];
   let now = Date.now();
@@ -294,6 +294,6 @@ test("in the background it rests between its parts, three times as long as each 
   const calm = startJanitor(database, watched, { ...context, clock }, { ...options, active: () => true });
   await patiently(() => expect(trimmed).toBe(10));
   await calm.stop();
-  // Before the first part it has also looked for what there is to do.
+  // Before the first part it has also queried the work to do.
   expect(rests).toEqual([60, 30]);
 });

@@ -43,7 +43,7 @@ const BATCH_SIZE = 4;
 const RUNS_BATCH = 5_000;
 /** Pauses this many times as long as it works, so that live traffic is not delayed. */
 const PAUSE_FACTOR = 3;
-/** After this time an unfinished removal is taken over: its server is gone. */
+/** After this time another server completes an unfinished removal: its server is lost. */
 const UNFINISHED_MS = 60_000;
 
 interface TrimmedConversation extends ConversationRef {

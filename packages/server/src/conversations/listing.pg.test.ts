@@ -11,7 +11,7 @@ const engine = engineOf(async function* ({ message }) {
   yield { text_delta: { text: `Answer about ${message}` } };
 });
 
-test("conversations are found by the words of their messages and by the status of their run, page by page", async () => {
+test("finds conversations by words of their messages and status of their run, page by page", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine });
   const ask = async (who: typeof ada, convId: string, message: string) => {

@@ -32,14 +32,14 @@ interface Row {
   readonly errorId: string | null;
 }
 
-/** The most matching messages that a search looks at. */
+/** The maximum number of matching messages that a search reads. */
 const MAX_MATCHES = 10_000;
-/** The most other owners of conversations that somebody takes part in whose messages are searched. */
+/** The maximum number of other owners, of conversations that the subject takes part in, whose messages are searched. */
 const MAX_OWNERS = 100;
 
 /**
  * The conversations of $5 with a message that has all words of a text, or words that begin with them. The words of the index are
- * those of one owner each, so nobody's search reads what belongs to others.
+ * those of one owner each, so a search never reads other owners' data.
  */
 const found = (q: string) => `(
     SELECT DISTINCT m.conv_id FROM (

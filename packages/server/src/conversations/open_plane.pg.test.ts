@@ -62,7 +62,7 @@ async function collect(plane: OpenConversationPlane, conv: string, cursor: strin
   return events;
 }
 
-test("an attached socket is told where it stands, then gets everything; two sockets get the same bytes, on two servers too", async () => {
+test("sockets on two servers get hello, then the same bytes of every event", async () => {
   await using servers = await Servers.open();
   const a = await servers.start({ engine: quick });
   const b = await servers.start({ engine: quick });
@@ -77,7 +77,7 @@ test("an attached socket is told where it stands, then gets everything; two sock
   expect(sockets[2]!.frames).toEqual(sockets[0]!.frames);
 });
 
-test("who comes in the middle of an answer gets what there is of it, and which run it is", async () => {
+test("a socket attached during an answer gets the text so far, and the id of its run", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, log } = await servers.start({ engine: engine.factory });
@@ -94,7 +94,7 @@ test("who comes in the middle of an answer gets what there is of it, and which r
   expect(socket.read.map(({ event }) => event?.text_delta?.text ?? "").join("")).toBe("done");
 });
 
-test("a conversation that somebody attached to first is theirs", async () => {
+test("a conversation belongs to the first subject that attaches to it", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: quick });
   const conv = convId();
@@ -105,7 +105,7 @@ test("a conversation that somebody attached to first is theirs", async () => {
   await expect(plane.chat(bob, { convId: conv, message: "hi" })).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("a run whose end is in the log is not under way, though its record is written a moment later", async () => {
+test("a run whose end is in the log is over, though its record is written later", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({ engine: quick });
   const conv = convId();
@@ -123,7 +123,7 @@ test("a run whose end is in the log is not under way, though its record is writt
   expect(state.messages!.at(-1)).toMatchObject({ role: "assistant", status: "done" });
 });
 
-test("a snapshot has what was said and its cursor, also right after the message was taken", async () => {
+test("a snapshot has the messages and their cursor, also right after a message was accepted", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
@@ -147,7 +147,7 @@ test("a snapshot has what was said and its cursor, also right after the message 
   });
 });
 
-test("following from the cursor of a message gives the whole run, whenever that begins", async () => {
+test("following from the cursor of a message returns its whole run, whenever that begins", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({ engine: quick });
   const conv = convId();
@@ -189,7 +189,7 @@ test("following ends with the signal, and with the server", async () => {
   expect(outcome).toMatchObject({ status: "rejected", reason: { code: "shutting_down" } });
 });
 
-test("a conversation that is removed is gone everywhere: its run, its log, its sockets; the next one starts anew", async () => {
+test("removing a conversation removes its run, log and sockets everywhere; the next one starts new", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
@@ -221,7 +221,7 @@ test("a conversation that is removed is gone everywhere: its run, its log, its s
   }).rejects.toMatchObject({ code: "stale_cursor" });
 });
 
-test("nothing is left of sockets that came and went", async () => {
+test("nothing remains of closed sockets", async () => {
   await using servers = await Servers.open();
   const { plane, log, context } = await servers.start({ engine: quick, graceMs: 0 });
   const conv = convId();

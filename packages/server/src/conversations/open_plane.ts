@@ -62,7 +62,7 @@ export interface OpenConversationPlane extends ConversationPlane {
 export const STOP_WAKEUP = "stop:";
 /** The wakeup that a server left runs for others to continue or to start. */
 export const TAKEOVER_WAKEUP = "takeover";
-/** The wakeup that says that participants of some conversation have changed. */
+/** The wakeup for a change of some conversation's participants. */
 export const PEOPLE_WAKEUP = "people";
 const LISTED_APPROVALS = 1_000;
 const REPORT_TIMEOUT_MS = 5_000;

@@ -28,7 +28,7 @@ export interface ConversationSettings {
   /** Deltas are batched for this long, or up to this many characters. */
   readonly deltaWindowMs: number;
   readonly deltaChars: number;
-  /** What the janitor keeps of each log. */
+  /** The retention of each log. */
   readonly retention: { readonly ageMs: number; readonly entries: number; readonly bytes: number };
   /** How long a log lives after its last entry. Its messages stay. */
   readonly ttlMs: number;

@@ -91,9 +91,9 @@ export interface PageQuery {
 
 /** A page of one's own conversations. */
 export interface OwnQuery extends PageQuery {
-  /** Those whose newest run has one of these statuses. */
+  /** Only conversations whose newest run has one of these statuses. */
   readonly status?: readonly string[] | undefined;
-  /** Those with these words in a message. */
+  /** Only conversations with these words in a message. */
   readonly q?: string | undefined;
 }
 
@@ -154,7 +154,7 @@ export interface ConversationPlane extends Service {
   /** Cancels a queued message; run_begun once its run has begun. */
   cancelQueued(caller: Caller, convId: string, runId: string): Promise<QueueStateJson>;
   /**
-   * Decides tool calls that a run waits for; it goes on, on any server, when all are decided. The same decision again gets the
+   * Decides tool calls that a run waits for; it continues, on any server, when all are decided. The same decision again gets the
    * same answer, and another one is already_decided. Returns the answer to the last one.
    */
   decideCalls(
@@ -168,7 +168,7 @@ export interface ConversationPlane extends Service {
   post(caller: Caller, convId: string, events: readonly EventJson[]): Promise<PostEventsResponseJson>;
   /** Makes the branch through a message the active one. */
   chooseBranch(caller: Caller, convId: string, messageId: string): Promise<ChooseBranchResponseJson>;
-  /** Who takes part, the owner first. */
+  /** The participants, the owner first. */
   participants(caller: Caller, convId: string): Promise<ParticipantListJson>;
   /** Adds a participant, or changes its role to "member" or "viewer". */
   putParticipant(

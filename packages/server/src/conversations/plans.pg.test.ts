@@ -55,7 +55,7 @@ beforeEach(async () => {
 });
 afterEach(() => shared[Symbol.asyncDispose]());
 
-/** Remembers every statement that goes through it. */
+/** Records every statement. */
 function recording(database: Database): { database: Database; statements: Statement[] } {
   const statements: Statement[] = [];
   const recorded = (inner: Pick<Database, "query">): Pick<Database, "query"> => ({
@@ -168,7 +168,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
     // Reads most of the runs, because this conversation has most of them.
     await store.endRemoval(conversation, (await store.beginRemoval(conversation))!.fence);
     for (const { name = "", text } of statements) {
-      // What waits, what has expired, and what this server holds: of all orgs.
+      // Waiting runs, expired leases, and this server's leases: of all orgs.
       if (/^conversation_(waiting|seize)$/.test(name) || text.includes("holder = $1 AND")) continue;
       expect.soft(text, "a statement without the org").toMatch(/org_id = (\$\d|mine)|\(org_id/);
     }
@@ -178,7 +178,7 @@ test.each(["without statistics", "with statistics from when nothing ran"])(
         const newest =
           /^(conversation_newest_run|conversations_(?:of|with)_\w+)$/.test(statement.name ?? "") &&
           read.startsWith("conversation_runs_newest: (");
-        // All that wait are looked for, and in that index nothing else is.
+        // All waiting runs are read, and that index has only those.
         const waiting = statement.name === "conversation_waiting" && read === "conversations_waiting: all";
         const found =
           /messages_words: |_own_status: \(|_pkey: \(|_subject: \(|AND \(run_id = |_runs_key: \(|_queue: \(|_leases: \(|_own: \(|_org: \(|_of_run: \(|_children: \(.*parent_id/.test(

@@ -48,7 +48,7 @@ export interface Conversation extends ConversationRef {
   readonly leaseLeftMs: number | null;
   readonly queued: number;
   readonly removed: boolean;
-  /** Whether sockets are still to be told which branch is active. */
+  /** Whether sockets must still be notified of the active branch. */
   readonly untold: boolean;
 }
 
@@ -78,7 +78,7 @@ export interface Store {
   endRemoval(conversation: ConversationRef, fence: bigint): Promise<void>;
 }
 
-/** What runs in a conversation, and what waits. */
+/** The active and queued runs of a conversation. */
 export interface CurrentRuns {
   readonly run: RunJson | null;
   readonly queued: QueuedMessageJson[];
@@ -229,7 +229,7 @@ async function findOrCreate(
   lock = false,
 ): Promise<Conversation> {
   let conversation = await find(tx, caller, convId, lock);
-  // Another org may have the first name, and somebody else may create the same conversation at the same time.
+  // Another org may have the first name, and another caller may create the same conversation at the same time.
   for (const suffix of ["", `:${newId()}`]) {
     conversation ??= await create(tx, caller, convId, `${topicForConv(convId)}${suffix}`);
     conversation ??= await find(tx, caller, convId, lock);

@@ -16,7 +16,7 @@ const quick = engineOf(async function* ({ message }) {
   yield { text_delta: { text: `${message}!` } };
 });
 
-/** What was said in a conversation, as its reader sees it. */
+/** The texts of a conversation, as its reader sees them. */
 async function said(plane: ConversationPlane, caller: Viewer): Promise<string[]> {
   const { messages = [] } = await plane.state(caller, conv);
   return messages.map(({ parts }) => parts![0]!.text ?? "");
@@ -35,7 +35,7 @@ function socket() {
   return { frames, subscriber: { offer, end() {} } };
 }
 
-test("two orgs use the same id for everything and never notice", async () => {
+test("two orgs use the same ids for everything and never notice", async () => {
   await using servers = await Servers.open();
   const a = await servers.start({ engine: quick });
   const b = await servers.start({ engine: quick });
@@ -63,7 +63,7 @@ test("two orgs use the same id for everything and never notice", async () => {
   expect(names[1]!.name).toMatch(`chat:${conv}:`);
 });
 
-test("a socket, a stop and a delete concern the conversation of one org alone", async () => {
+test("a socket, a stop and a delete affect the conversation of one org only", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane } = await servers.start({ engine: engine.factory });
@@ -86,7 +86,7 @@ test("a socket, a stop and a delete concern the conversation of one org alone", 
   expect(sockets.eve.frames.join()).not.toContain("one");
 });
 
-test("an engine answers one conversation: not that of another org, nor the next one of its id", async () => {
+test("an engine never answers another org's conversation, nor the next one with the same id", async () => {
   await using servers = await Servers.open();
   /** Says what it remembers. */
   const factory: EngineFactory = () => {
@@ -113,7 +113,7 @@ test("an engine answers one conversation: not that of another org, nor the next 
   expect(await ask(bob, "mine")).toBe("mine");
 });
 
-test("a subject reaches its own conversations; a service all of its org, and none of another", async () => {
+test("a subject reaches its own conversations, a service those of its org only", async () => {
   await using servers = await Servers.open();
   const { plane, told } = await servers.start({ engine: quick });
   await plane.chat(ada, { convId: conv, message: "hi" });
@@ -144,7 +144,7 @@ test("a subject reaches its own conversations; a service all of its org, and non
   await expect(plane.state(ada, conv)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("one org's runs never take the places of the others, and it is told which quota it has reached", async () => {
+test("one org's runs never take the slots of others, and the refusal names the quota", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, context } = await servers.start({
@@ -167,7 +167,7 @@ test("one org's runs never take the places of the others, and it is told which q
   await until("it is free", () => chat(eve, "9").catch(() => undefined));
 });
 
-test("an org that has no place left does not keep the queues of others waiting", async () => {
+test("an org without a free slot does not delay the queues of others", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const full = await servers.start({ engine: engine.factory, maxRunsPerOrg: 1 });
@@ -176,7 +176,7 @@ test("an org that has no place left does not keep the queues of others waiting",
   for (const message of ["first", "second"])
     await stopping.plane.chat(eve, { convId: conv, message, policy: "queue" });
   await stopping.plane.stop();
-  // More than are looked at in one go, and all of them have waited for longer.
+  // More than one sweep reads, and all of them have waited longer.
   await servers.database.query({
     text: `INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner, queued, updated_at)
       SELECT 'acme', 'c' || i, 'chat:c' || i, 'ada', 1, now() - interval '1 hour' FROM generate_series(1, 60) i`,
@@ -185,7 +185,7 @@ test("an org that has no place left does not keep the queues of others waiting",
   await until("it runs", () => engine.started.includes("second"));
 });
 
-test("an org sends so many messages per second, and the others are not affected", async () => {
+test("limits an org's messages per second without affecting others", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({
     engine: quick,

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { deleteDuringFirstMessage, Servers } from "./test_support.ts";
 
 test.each(["before", "after", "never"] as const)(
-  "on Redis, nothing of a deleted conversation reaches the next one of its id: it begins %s the late writer",
+  "on Redis, nothing of a deleted conversation reaches the next one of its id, which begins %s the late writer",
   async (next) => {
     await using redis = await testRedis();
     await using log = await openTestLog(redis.url);

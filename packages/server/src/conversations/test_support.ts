@@ -59,7 +59,7 @@ export interface TestServer {
   readonly plane: OpenConversationPlane;
   readonly log: PostgresLog;
   readonly context: Context;
-  /** What it told the authority log, as `<run_id> <type>`. */
+  /** Its events in the event log, as `<run_id> <type>`. */
   readonly told: string[];
 }
 
@@ -150,7 +150,7 @@ export function stallFirstOpen(log: Log): { log: Log; stalled: Promise<void>; re
 }
 
 /**
- * Deletes a conversation while the server of its first message stalls, which then goes on: before or after somebody else
+ * Deletes a conversation while the server of its first message stalls, which then continues: before or after another caller
  * begins a conversation of the same id, or without that. Returns the messages of the next one, and the log's bounds in the end.
  */
 export async function deleteDuringFirstMessage(
@@ -186,7 +186,7 @@ export async function deleteDuringFirstMessage(
   return { messages: (state.messages ?? []).map(({ parts }) => parts![0]!.text ?? ""), left };
 }
 
-/** What the log of a conversation has. */
+/** The entries of a conversation's log. */
 export async function eventsOf(log: Log, convId: string): Promise<TimelineEvent[]> {
   const page = await log.read(`chat:${convId}`, { seq: 0n, time: 0 }, { entries: 10_000, bytes: 64 << 20 });
   return (page?.entries ?? []).map(readEntry);
@@ -216,7 +216,7 @@ export function engineOf(run: Engine["run"]): EngineFactory {
   return () => ({ run });
 }
 
-/** An engine that says a word, and then waits for the test to let it end, or for the signal. */
+/** An engine that emits a word, and then waits for the test to release it, or for the signal. */
 export class GatedEngine {
   readonly started: string[] = [];
   readonly #gates = new Map<string, () => void>();

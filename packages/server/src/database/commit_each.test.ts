@@ -8,7 +8,7 @@ const sqlError = (code: string) => Object.assign(new Error(code), { code });
 const lost = () => new KhalaError("unavailable", "lost", {}, { cause: sqlError("ECONNRESET") });
 const items = Array.from({ length: 64 }, (_, i) => i);
 
-/** Commits the items; `fail` says how an attempt fails. Resolves with the outcomes and the sizes of the batches tried. */
+/** Commits the items; `fail` returns the error of an attempt. Resolves with the outcomes and the sizes of the batches tried. */
 async function run(fail: (some: readonly number[], call: number) => unknown, isIdempotent = false) {
   const { random } = await testContext();
   const clock = new ManualClock();
@@ -33,33 +33,36 @@ async function run(fail: (some: readonly number[], call: number) => unknown, isI
 
 const ok = items.map((item) => ({ ok: item }));
 
-test.for(["22P02", "23514", "21000", "54000", "P0001"])("one bad item fails alone (%s)", async (code) => {
+test.for(["22P02", "23514", "21000", "54000", "P0001"])("fails only the bad item (%s)", async (code) => {
   const { outcomes } = await run((some) => some.includes(41) && sqlError(code));
   expect(outcomes).toEqual(
     ok.map((each, i) => (i === 41 ? { error: expect.objectContaining({ code }) } : each)),
   );
 });
 
-test.for(["40001", "40P01", "55P03"])("%s is repeated, without halving", async (code) => {
+test.for(["40001", "40P01", "55P03"])("retries %s, without splitting the batch", async (code) => {
   const { outcomes, sizes, attempts } = await run((_, call) => call < 3 && sqlError(code));
   expect(outcomes).toEqual(ok);
   expect(sizes).toEqual([64, 64, 64]);
   expect(attempts).toEqual([0, 1, 2]);
 });
 
-test("a deadlock that happens again and again is a retryable unavailable", async () => {
+test("reports a repeated deadlock as a retryable unavailable", async () => {
   const { outcomes, sizes } = await run(() => sqlError("40P01"));
   expect(sizes).toEqual([64, 64, 64, 64]);
   for (const outcome of outcomes) expect(outcome).toMatchObject({ error: { code: "unavailable" } });
 });
 
-test.for(["57014", "42501", "XX000"])("%s is nobody's fault: all get it after one attempt", async (code) => {
-  const { outcomes, sizes } = await run(() => sqlError(code));
-  expect(sizes).toEqual([64]);
-  expect(outcomes).toHaveLength(64);
-});
+test.for(["57014", "42501", "XX000"])(
+  "fails all items after one attempt on %s, which no single item causes",
+  async (code) => {
+    const { outcomes, sizes } = await run(() => sqlError(code));
+    expect(sizes).toEqual([64]);
+    expect(outcomes).toHaveLength(64);
+  },
+);
 
-test("a lost answer is repeated only if that is safe", async () => {
+test("repeats after a lost answer only if that is safe", async () => {
   expect((await run((_, call) => call === 1 && lost(), true)).outcomes).toEqual(ok);
   const { sizes, outcomes } = await run(lost);
   expect(sizes).toEqual([64]);

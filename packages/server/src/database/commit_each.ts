@@ -16,7 +16,7 @@ export interface CommitEachOptions<T> {
 
 /**
  * Commits a batch. Deadlocks are repeated; a batch with a bad item is halved until only its writer gets the error. Any other
- * failure, such as a timeout, is nobody's fault: all get it, and the database is not asked again.
+ * failure, such as a timeout, concerns the whole batch: all items get it, and the database is not asked again.
  */
 export async function commitEach<T>(
   context: Pick<Context, "clock" | "random">,

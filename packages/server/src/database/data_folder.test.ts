@@ -62,14 +62,11 @@ test("ignores the lock of a killed process", async () => {
   lockDataFolder(folder)();
 });
 
-test.runIf(process.platform === "linux")(
-  "the lock of an earlier process with the same id counts for nothing",
-  () => {
-    writeFileSync(join(folder, `lock.${process.ppid}`), "another boot 1");
-    writeFileSync(join(folder, `lock.${process.pid}`), "another boot 2");
-    lockDataFolder(folder)();
-  },
-);
+test.runIf(process.platform === "linux")("ignores the lock of an earlier process with the same pid", () => {
+  writeFileSync(join(folder, `lock.${process.ppid}`), "another boot 1");
+  writeFileSync(join(folder, `lock.${process.pid}`), "another boot 2");
+  lockDataFolder(folder)();
+});
 
 test("gives the lock to at most one of ten processes that start at once", async () => {
   const rivals = await Promise.all(Array.from({ length: 10 }, rival));

@@ -52,7 +52,7 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** When a process started, to tell it from a later one with the same id; empty where the system does not tell. */
+/** The start time of a process, to distinguish it from a later one with the same pid; empty where the system does not provide it. */
 function startOf(pid: number): string {
   const boot = contents("/proc/sys/kernel/random/boot_id").trim();
   // The name, the second field, may contain spaces and parentheses: count from its end. The start is field 22.

@@ -57,7 +57,7 @@ test("returns a 64-bit integer as a bigint", async () => {
   expect(row).toEqual({ big: 9223372036854775807n, small: 7 });
 });
 
-test("returns the rows of each statement of a transaction, in order", async () => {
+test("returns the rows of every statement of a transaction, in order", async () => {
   const rows = await shared.database.transaction([
     insert(101n),
     { text: "SELECT count(*) AS n FROM notes WHERE id = 101" },
@@ -97,7 +97,7 @@ test("sends a transaction in one go, without waiting for answers in between", as
   expect(await unanswered).toEqual([[], []]);
 });
 
-test("sends a pipelined transaction before the one before is answered, and runs it after that", async () => {
+test("sends a pipelined transaction before the previous one is answered, and runs it after that", async () => {
   await using remote = await behindProxy();
   await remote.database.query({ text: "SELECT 1" });
   remote.proxy.pause("answers");
@@ -151,7 +151,7 @@ test("returns the connection of a pipeline to the pool after use", async () => {
   expect(answers).toHaveLength(5);
 });
 
-test("leaves connections to everybody else, however many pipelines are busy", async () => {
+test("leaves connections to other callers, however many pipelines are busy", async () => {
   await using store = await testDatabase({ poolSize: 2 });
   const { database } = store;
   const holder = await database.connect();
@@ -327,7 +327,7 @@ test("uses a name in and outside of interactive transactions, also after a failu
   expect(await single.database.interactive((tx) => tx.query(other))).toEqual([{ n: 2 }]);
 });
 
-test("fails the caller of a value that cannot be encoded, and nobody else", async () => {
+test("fails only the caller of a value that cannot be encoded", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const { database } = single;
   const one = { text: "SELECT 1 AS n" };
@@ -366,7 +366,7 @@ test("reports a connection of its own that never answers as unavailable", async 
   expect(await failure(remote.database.connect())).toMatchObject({ code: "unavailable" });
 });
 
-test("drops a connection that turns out to be read-only, as to a standby, and reports it as unavailable", async () => {
+test("drops a connection to a read-only server, such as a standby, and reports it as unavailable", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const { database } = single;
   const admin = (sql: string) => shared.database.query({ text: sql });

@@ -122,7 +122,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     max: options.poolSize,
     // A query is sent without waiting for the answer to the one before.
     pipeline: true,
-    // The server's statement timeout does not help when the network is gone: then the client closes the connection.
+    // The server's statement timeout does not help when the network is down: then the client closes the connection.
     query_timeout: answerTimeoutMs,
     idleTimeoutMillis: 30_000,
     onConnect: prepare,
@@ -223,7 +223,7 @@ const LOST = [
 ];
 /** OpenSSL's and Node's reasons to refuse a certificate, such as SELF_SIGNED_CERT_IN_CHAIN. */
 const UNTRUSTED = /CERT|^UNABLE_TO_VERIFY|^INVALID_CA$|^HOSTNAME_MISMATCH$/;
-/** Errors of Node's streams on a socket that is gone. Others with ERR_ are faults of the program. */
+/** Errors of Node's streams on a closed socket. Others with ERR_ are faults of the program. */
 const GONE = ["ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END", "ERR_STREAM_PREMATURE_CLOSE"];
 
 /** True for errors that say nothing about the statement: the server went away, or refused the connection. */
@@ -254,7 +254,7 @@ export function isDataError(error: unknown): boolean {
 /** True when one item of a batch may be at fault, so that splitting the batch saves the others. */
 export function isItemFault(error: unknown): boolean {
   if (error instanceof KhalaError) return error.code !== "unavailable";
-  // What the program itself throws has no SQLSTATE; P0001 is a trigger that refuses a row.
+  // Errors thrown by the program have no SQLSTATE; P0001 is a trigger that refuses a row.
   const code = codeOf(error);
   return isDataError(error) || code === "P0001" || !/^[0-9A-Z]{5}$/.test(code);
 }

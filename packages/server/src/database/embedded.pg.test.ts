@@ -66,7 +66,7 @@ test("starts in an empty folder, and again with the committed data", async () =>
 });
 
 test.runIf(process.platform === "linux" && process.getuid?.() === 0)(
-  "as root it also starts when the programs themselves are behind a closed door, as in a clone that is root's alone",
+  "as root it also starts when the programs are in a folder that only root can enter",
   async () => {
     const installed = dirname(dirname(embeddedBinaries().initdb));
     await cp(installed, join(dataDir, "native"), { recursive: true, verbatimSymlinks: true });
@@ -171,7 +171,7 @@ test("starts a server again that was killed, at the same address, and stops that
   expect(isRunning(next)).toBe(false);
 });
 
-test("leaves no server behind when it cannot write down the address", async () => {
+test("stops the server when it cannot write down the address", async () => {
   await (await start()).stop();
   const address = join(dataDir, "database_url");
   await rm(address);
@@ -180,7 +180,7 @@ test("leaves no server behind when it cannot write down the address", async () =
   expect(existsSync(join(dataDir, "pg", "postmaster.pid"))).toBe(false);
 });
 
-test("a process that exits while the server starts leaves none behind", async () => {
+test("a process that exits while the server starts leaves no server behind", async () => {
   await (await start()).stop();
   const module = join(import.meta.dirname, "embedded.ts");
   const program = `import { existsSync } from "node:fs";

@@ -41,7 +41,7 @@ export interface EmbeddedOptions {
   readonly startTimeoutMs?: number;
   /** This process may end while the server runs: whoever started it stops it by other means. */
   readonly unref?: boolean;
-  /** Starts the server again whenever it ends by itself, and says so here. Without it, it stays down. */
+  /** Restarts the server whenever it ends by itself, and reports it here. Without it, it stays down. */
   readonly restartLog?: Logger;
 }
 

@@ -44,7 +44,7 @@ test("passes the number of a dead process on when its lease has expired, not bef
   await using store = await testDatabase();
   const { database } = store;
   const ttlMs = 60_000;
-  // A process whose clock stands still does not renew.
+  // A process with a stopped clock does not renew.
   const clock = new ManualClock();
   const dead = await takeSlot(database, await testContext({ clock }), "things", ttlMs);
   const context = await testContext();

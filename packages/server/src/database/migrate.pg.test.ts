@@ -67,7 +67,7 @@ test("ten processes that start at once all succeed, and the schema is applied on
   expect(await versionsOf(fresh.database)).toEqual([{ version: SCHEMA_VERSION }]);
 });
 
-test("the functions in the database are those of the files, with the same text and settings", async () => {
+test("the functions in the database have the text and settings of their files", async () => {
   await using fresh = await testDatabase();
   const functions = (await functionsOf(fresh.database)).filter(({ name }) => !ofColumns.includes(name));
   expect(functions.map(({ name }) => name)).toEqual(names.sort());
@@ -93,7 +93,7 @@ test("a function takes at most eight parameters", async () => {
   expect(many.map(({ name }) => name)).toEqual([]);
 });
 
-test("a function whose file has changed is replaced, whatever its signature was, and the others stay", async () => {
+test("replaces a function whose file changed, whatever its old signature, and keeps the others", async () => {
   await using changed = await testDatabase();
   const before = await functionsOf(changed.database);
   await changed.database.query({ text: "DROP FUNCTION runtime.trim_log" });
@@ -111,7 +111,7 @@ test("a function whose file has changed is replaced, whatever its signature was,
   expect(trim(after)).toEqual(trim(before));
 });
 
-test("a function without a file is dropped if Khala created it, and kept if somebody else did", async () => {
+test("drops a function without a file if Khala created it, and keeps it otherwise", async () => {
   await using older = await testDatabase();
   for (const name of ["ours", "theirs"]) {
     await older.database.query({
@@ -137,7 +137,7 @@ test("migrations are applied once and in order, to an old database and to an emp
   }
 });
 
-test("an older server works with a newer schema, and leaves its functions alone", async () => {
+test("an older server works with a newer schema, and keeps its functions", async () => {
   await using newer = await testDatabase();
   await migrate(newer.database, log, await migrationsOf(LATER));
   await newer.database.query({
@@ -154,7 +154,7 @@ test("an older server works with a newer schema, and leaves its functions alone"
   expect(await functionsOf(newer.database)).toEqual(before);
 });
 
-test("a server older than a contracted schema is refused with what to do, and leaves it alone", async () => {
+test("refuses to start a server older than a contracted schema, and says what to do", async () => {
   await using newer = await testDatabase();
   await migrate(newer.database, log, await migrationsOf({ ...LATER, "0004_third.sql": CONTRACT }));
   const before = await versionsOf(newer.database);

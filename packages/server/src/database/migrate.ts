@@ -128,7 +128,7 @@ export async function grantServing(database: Database, role: string): Promise<vo
     const tables = await tx.query<{ name: string }>({
       text: "SELECT format('runtime.%I', tablename) AS name FROM pg_tables WHERE schemaname = 'runtime'",
     });
-    // Which version the schema has is for the owner to say.
+    // The serving role does not write the schema's version.
     const served = tables.map(({ name }) => name).filter((name) => !name.startsWith("runtime.schema_"));
     for (const text of [
       `GRANT USAGE ON SCHEMA runtime TO ${to}`,
@@ -210,7 +210,7 @@ async function checkTables(client: pg.Client, migrations: readonly Migration[]):
   );
 }
 
-/** Applies the functions whose files have changed, and drops those whose files are gone. Returns their names. */
+/** Applies the functions whose files have changed, and drops those without a file. Returns their names. */
 async function updateFunctions(client: pg.Client): Promise<readonly string[]> {
   const hashes = await hashesOf(client, "functions");
   const files = functions();

@@ -12,7 +12,7 @@ export async function findPooling(
   another: () => Promise<pg.Client>,
 ): Promise<Pooling | undefined> {
   const session = await sessionOf(client);
-  // A pooler tells its clients a number of its own.
+  // A pooler reports a version of its own to its clients.
   if ((client as pg.Client & { processID?: number }).processID === session) return undefined;
   const other = await another();
   try {
@@ -36,6 +36,6 @@ async function sessionOf(client: pg.Client): Promise<number> {
   return rows[0]!.pid;
 }
 
-/** What to do about a pooler that shares sessions. */
+/** The message for a pooler that shares sessions. */
 export const NEEDS_SESSIONS =
   "Khala needs sessions for LISTEN and prepared statements. Set `pool_mode = session` for this database in PgBouncer, or put PostgreSQL's own address into DATABASE_URL.";

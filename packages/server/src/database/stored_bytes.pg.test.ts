@@ -29,7 +29,7 @@ async function open(limit: number, database: Database = shared.database) {
     ],
     blocks: 1,
   });
-  // After its first sync the next one comes with the clock.
+  // After its first sync the clock triggers the next one.
   await stored.sync();
   return Object.assign(stored, { [Symbol.asyncDispose]: () => stored.stop() });
 }
@@ -53,7 +53,7 @@ const full = expect.objectContaining({
   details: { retry_after_ms: 60_000, field: "stored_bytes" },
 });
 
-test("an org that has reached its limit on any server may not store more, and others may", async () => {
+test("refuses writes of an org at its limit on every server, and accepts those of others", async () => {
   await using one = await open(100);
   await using two = await open(100);
   one.take("acme", "blackboard", 60);
@@ -72,14 +72,14 @@ test("an org that has reached its limit on any server may not store more, and ot
   ]);
 });
 
-test("what is taken counts at once on the server that takes it", async () => {
+test("counts stored bytes at once on the server that stores them", async () => {
   await using stored = await open(100);
   stored.take("acme", "blackboard", 100);
   expect(await inUse("acme")).toBe(100);
   expect(() => stored.take("acme", "blackboard", 1)).toThrow(full);
 });
 
-test("a limit of 0 is none, and is counted all the same", async () => {
+test("a limit of 0 means no limit, and bytes are still counted", async () => {
   await using stored = await open(0);
   stored.take("acme", "blackboard", 1_000);
   stored.take("acme", "blackboard", 1_000);
@@ -87,7 +87,7 @@ test("a limit of 0 is none, and is counted all the same", async () => {
   expect(await inUse("acme")).toBe(2_000);
 });
 
-test("a recount finds what was stored without a request and what was deleted, and keeps what is added meanwhile", async () => {
+test("a recount includes deletions and background writes, and keeps bytes added meanwhile", async () => {
   await query(`INSERT INTO runtime.durable_streams (org_id, path, owner, content_type, tail)
     SELECT CASE WHEN i % 2 = 0 THEN 'acme' ELSE 'zeta' END, repeat('p', 200) || i, 'ada', 'text/plain', 10
     FROM generate_series(1, 1000) i`);
@@ -116,7 +116,7 @@ test("a recount finds what was stored without a request and what was deleted, an
   expect([await inUse("acme"), await inUse("zeta")]).toEqual([5_000, 3]);
 });
 
-test("an org that was refused may go on after a recount found less", async () => {
+test("accepts an org's writes again after a recount finds less", async () => {
   await using stored = await open(100);
   stored.take("acme", "blackboard", 200);
   await stored.sync();
@@ -127,7 +127,7 @@ test("an org that was refused may go on after a recount found less", async () =>
   stored.take("acme", "blackboard", 1);
 });
 
-test("what could not be added is added later, and a server that stops adds its last", async () => {
+test("retries a failed update later, and writes the last bytes when it stops", async () => {
   let failing = true;
   const flaky: Database = {
     ...shared.database,
@@ -144,7 +144,7 @@ test("what could not be added is added later, and a server that stops adds its l
   expect(await inUse("acme")).toBe(5);
 });
 
-test("a recount that is due is made by one server, and the next one is set", async () => {
+test("one server makes a due recount, and schedules the next", async () => {
   await query(
     "INSERT INTO runtime.durable_streams (org_id, path, owner, content_type, tail) VALUES ('acme', '/a', 'ann', 'text/plain', 70)",
   );

@@ -3,7 +3,7 @@ import type { Context } from "../kit/context.ts";
 import { runLoop, type Service, Wake } from "../kit/service.ts";
 import type { Database } from "./database.ts";
 
-/** What an org stores, by plane. */
+/** An org's stored bytes, by plane. */
 export type StoredPlane = "sync" | "conversations" | "durable_streams" | "blackboard";
 
 /** The quota `stored_bytes`: how much each org stores in the database, on all servers together. */
@@ -60,9 +60,9 @@ export function openStoredBytes(
   { limit, tables, blocks = 1_024 }: StoredBytesOptions,
 ): OpenStoredBytes {
   const planes = [...new Set(tables.map(({ plane }) => plane))];
-  /** What orgs store, as far as this server knows; least recently used first. */
+  /** The stored bytes of orgs, as far as this server knows; least recently used first. */
   const totals = new Map<string, number>();
-  /** What was taken since the last sync, by org and plane. */
+  /** Bytes stored since the last sync, by org and plane. */
   let taken = new Map<string, Map<StoredPlane, number>>();
 
   const reject = context.quotas.add({
@@ -137,7 +137,7 @@ export function openStoredBytes(
     if (totals.size > MAX_ORGS) totals.delete(totals.keys().next().value!);
   }
 
-  /** What each org stores in a table, read in slices of the heap: neither an index nor a long transaction is needed. */
+  /** The stored bytes of each org in a table, read in slices of the heap: neither an index nor a long transaction is needed. */
   async function countTable(
     { table, bytes, join = "" }: CountedTable,
     sums: Map<string, number>,
@@ -199,7 +199,7 @@ export function openStoredBytes(
     wake: new Wake(),
     idleMs: RECOUNT_CHECK_MS,
     async step() {
-      // Should this server die, another one takes its turn an hour later.
+      // If this server dies, another one makes the recount an hour later.
       const [claimed] = await database.query<{ isDue: boolean }>({
         name: "stored_bytes_claim",
         // A database without the row is new: there is nothing to recount yet.

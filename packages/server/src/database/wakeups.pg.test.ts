@@ -23,7 +23,7 @@ test("stops while it is still connecting", async () => {
   await expect(stopped).resolves.toBeUndefined();
 });
 
-test("listens again after its connection was lost, and says so", async () => {
+test("listens again after losing its connection, and reports it", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const heard: string[] = [];
@@ -47,7 +47,7 @@ test("listens again after its connection was lost, and says so", async () => {
   }
 });
 
-test("sends a wakeup within the commit when it is quiet, and beside the commits under load", async () => {
+test("sends a wakeup inside the commit when idle, and beside the commits under load", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();
@@ -82,7 +82,7 @@ test("sends a wakeup within the commit when it is quiet, and beside the commits 
   }
 });
 
-test("a commit that rolls back takes no other wakeup with it", async () => {
+test("a commit that rolls back does not drop another wakeup", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const clock = new ManualClock();
@@ -109,7 +109,7 @@ test("a commit that rolls back takes no other wakeup with it", async () => {
   }
 });
 
-test("each handler is called with the rest of the names that begin with its prefix", async () => {
+test("calls each handler with the rest of the names that have its prefix", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const listening = Promise.withResolvers<void>();

@@ -81,7 +81,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
   function schedule(): void {
     timer?.();
     timer = undefined;
-    // One at a time: under load, names that arrive meanwhile go into the next NOTIFY.
+    // One at a time: under load, names that arrive during a NOTIFY go into the next.
     if (sending || stopped) return;
     const wait = dueIn(patience);
     if (wait <= 0) flush();
@@ -147,7 +147,7 @@ export function openWakeups(database: Database, context: Context, options: Wakeu
       // NOTIFY holds a lock until the commit ends. Under load a separate NOTIFY beside the commits is cheaper.
       if (!options.enabled || dueIn(afterMs) > 0) return undefined;
       lastSent = context.clock.now();
-      // Its own name alone: if the caller rolls back, nobody else's wakeup may be lost with it.
+      // Only its own name: if the caller rolls back, no other wakeup may be lost with it.
       const values = [CHANNEL, `${self}\n${name}`];
       return { name: "hint_within", text: "SELECT pg_notify($1, $2)", values };
     },

@@ -38,7 +38,7 @@ test("an append moves the tail by its bytes", () => {
   });
 });
 
-test("types are compared without their parameters and their case", () => {
+test("compares content types without parameters and case", () => {
   expect(decideAppend(stream(), undefined, append({ contentType: "Text/Plain; charset=utf-8" })).kind).toBe(
     "appended",
   );
@@ -67,12 +67,12 @@ test.each([
   expect(decideAppend(stream(), last, append({ claim: next }))).toMatchObject(outcome);
 });
 
-test("a repetition is recognised although its Stream-Seq is used up", () => {
+test("recognises a repeated append even though its Stream-Seq is already used", () => {
   const repeated = append({ claim: claim(0n, 0n), seq: "a" });
   expect(decideAppend(stream({ seq: "a" }), claim(0n, 0n), repeated)).toMatchObject({ kind: "duplicate" });
 });
 
-test("Stream-Seq goes up in the order of bytes, not of numbers", () => {
+test("compares Stream-Seq by bytes, not as numbers", () => {
   expect(decideAppend(stream({ seq: "9" }), undefined, append({ seq: "10" }))).toEqual({
     kind: "seq_not_above",
     last: "9",
@@ -80,7 +80,7 @@ test("Stream-Seq goes up in the order of bytes, not of numbers", () => {
   expect(decideAppend(stream({ seq: "B" }), undefined, append({ seq: "a" })).kind).toBe("appended");
 });
 
-test("a closed stream takes nothing, may be closed again, and knows the request that closed it", () => {
+test("a closed stream refuses appends, can be closed again, and recognises the request that closed it", () => {
   const closed = stream({ closed: true, closedBy: claim(0n, 7n) });
   const nothing = { data: Buffer.alloc(0), contentType: undefined, close: true };
   expect(decideAppend(closed, undefined, append())).toEqual({ kind: "closed", id: 1n, tail: 10n });

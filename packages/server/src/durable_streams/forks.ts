@@ -4,7 +4,7 @@ import { messagesLength } from "./json_mode.ts";
 import type { Offset } from "./offset.ts";
 import { type Fork, isJson, type Stream } from "./stream.ts";
 
-/** What a fork inherits is copied, in one statement. */
+/** A fork copies the data it inherits, in one statement. */
 const MAX_INHERITED_BYTES = 64n << 20n;
 
 /** A fork as it is asked for: a source, an offset of it, and how much of the append after that offset. */
@@ -22,7 +22,7 @@ export async function forkOf(database: Database, source: Stream, request: ForkRe
   const { offset, sub } = request;
   const begin = offset === undefined ? source.tail : positionIn(source, offset);
   if (begin === undefined)
-    throw new KhalaError("invalid_request", "Stream-Fork-Offset is -1, or an offset of the source.", {
+    throw new KhalaError("invalid_request", "Stream-Fork-Offset must be -1, or an offset of the source.", {
       field: "stream-fork-offset",
     });
   const at = sub === 0n ? begin : begin + (await lengthWithin(database, source, begin, sub));
@@ -40,7 +40,7 @@ export function positionIn(stream: Stream, { stream: id, position }: Offset): bi
   return end !== undefined && position <= end ? position : undefined;
 }
 
-/** What the fork of a source inherits, with the streams whose offsets it understands. */
+/** The inherited part of a source, with the streams whose offsets a fork accepts. */
 export function inheritedOf({ source, at }: Fork): Offset[] {
   const before = source.inherited.map(({ stream, position }) => ({
     stream,
@@ -49,7 +49,7 @@ export function inheritedOf({ source, at }: Fork): Offset[] {
   return [...before, { stream: source.id, position: at }];
 }
 
-/** The bytes of so many bytes or messages of the append after a position. */
+/** The length of the given bytes or messages of the append after a position. */
 async function lengthWithin(database: Database, source: Stream, begin: bigint, sub: bigint): Promise<bigint> {
   const [row] = await database.query<{ position: bigint; data: Buffer }>({
     name: "durable_streams_fork_chunk",

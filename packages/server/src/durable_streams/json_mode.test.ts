@@ -16,17 +16,17 @@ test.each([
   expect(stored(body)).toBe(expected);
 });
 
-test("what is no JSON, or no UTF-8, is refused", () => {
+test("refuses invalid JSON and invalid UTF-8", () => {
   for (const body of ["", "{", "[1,]", "nope"]) expect(() => stored(body)).toThrow(KhalaError);
   expect(() => storedMessages(Buffer.from([0x22, 0xff, 0x22]))).toThrow("not UTF-8");
 });
 
-test("readers get an array, of nothing too", () => {
+test("readers get an array, even without messages", () => {
   expect(messageArray(Buffer.from("1,2")).toString()).toBe("[1,2]");
   expect(messageArray(Buffer.alloc(0)).toString()).toBe("[]");
 });
 
-test("the first messages end at a comma that is in no value", () => {
+test("splits messages at top-level commas only", () => {
   const stored = Buffer.from('{"a":[1,2],"b":",}"},"x\\",y" ,3');
   const first = (count: bigint) => {
     const length = messagesLength(stored, count);

@@ -14,7 +14,7 @@ const MAX_ATTEMPTS = 3;
 
 /**
  * Creates a stream, or finds one with the same configuration; undefined when it exists with another one. A path is unique
- * within its org, so one that somebody else has taken is not_found.
+ * within its org, so one that another subject owns is not_found.
  */
 export async function createStream(
   database: Database,
@@ -103,8 +103,8 @@ function sameConfig(stream: Stream, config: StreamConfig, fork: Fork | undefined
 }
 
 /**
- * Removes a stream; returns its id, or undefined when there is none that the caller may delete. One with forks is gone, but its
- * path is taken until they are gone as well.
+ * Removes a stream; returns its id, or undefined when there is none that the caller may delete. One with forks is hidden, but its
+ * path stays in use until they are removed too.
  */
 export async function removeStream(
   database: Database,

@@ -14,7 +14,7 @@ test("offsets sort as text in the order of streams and positions", () => {
   expect(texts.map(parseOffset)).toEqual(offsets);
 });
 
-test("what is none of our offsets is not read as one", () => {
+test("refuses text that is not an offset", () => {
   for (const text of [
     "",
     "-1",

@@ -32,7 +32,7 @@ export interface Stream extends StreamConfig {
   readonly inherited: readonly Offset[];
 }
 
-/** Where a new stream leaves another one. */
+/** The point where a new stream leaves another one. */
 export interface Fork {
   readonly source: Stream;
   /** The position up to which the source's bytes are inherited. */

@@ -29,7 +29,7 @@ async function authorization(
   const state = { id, ...(found ?? { owner: caller.subject, seq: 0n }) };
   const resource = { org, owner: state.owner, streamScope: stream.scope };
   return {
-    // Somebody else may start it meanwhile: then what was decided is not about that stream.
+    // Another caller may create it in between: then the decision does not apply to that stream.
     ownerOnly: !found,
     authorize(event) {
       const allowed = stream.authorize!(caller, state, event) ?? may(caller, "stream.append", resource);

@@ -57,7 +57,7 @@ const state = async (database: Database) => ({
 });
 
 test.each([1, 2, 3])(
-  "appending in order and judging each request come to the same (seed %i)",
+  "appending in order gives the same result as judging each request alone (seed %i)",
   async (seed) => {
     await using one = await testDatabase();
     await using other = await testDatabase();

@@ -38,7 +38,7 @@ const names = async (streamId: string) => (await stored(streamId)).map((row) => 
 const refusal = (code: string, details = {}) =>
   expect.objectContaining({ name: "KhalaError", code, details });
 
-test("events are appended behind the expected sequence, and the answer is the sequence of the last", async () => {
+test("appends events at the expected sequence, and returns the sequence of the last", async () => {
   const run = freshRun();
   expect(await append(run, [step("a"), step("b")], { expectedSeq: 0n })).toBe(2n);
   expect(await append(run, [step("c")], { expectedSeq: 2n })).toBe(3n);
@@ -46,7 +46,7 @@ test("events are appended behind the expected sequence, and the answer is the se
   expect((await stored(run)).map((row) => row.seq)).toEqual([1n, 2n, 3n, 4n]);
 });
 
-test("another sequence than the expected one is a conflict that names the current one", async () => {
+test("refuses another expected sequence as a conflict that names the current one", async () => {
   const run = freshRun();
   await append(run, [step("a"), step("b")]);
   for (const expectedSeq of [0n, 1n, 3n])
@@ -59,7 +59,7 @@ test("another sequence than the expected one is a conflict that names the curren
   expect(await names(run)).toHaveLength(2);
 });
 
-test("a repeated request is answered as the first time, even when the stream has moved on", async () => {
+test("answers a repeated request as the first time, even after later appends", async () => {
   const run = freshRun();
   const first = [step("a"), step("b")];
   expect(await append(run, first, { expectedSeq: 0n })).toBe(2n);
@@ -70,7 +70,7 @@ test("a repeated request is answered as the first time, even when the stream has
   expect(await names(run)).toHaveLength(3);
 });
 
-test("the same event ids in another stream are other events", async () => {
+test("the same event ids in another stream are different events", async () => {
   const [one, two] = [freshRun(), freshRun()];
   await append(one, [step("a", "same")]);
   expect(await append(two, [step("a", "same")])).toBe(1n);
@@ -78,7 +78,7 @@ test("the same event ids in another stream are other events", async () => {
   expect(await append(one, [worker], { stream: workers })).toBe(1n);
 });
 
-test("a request that repeats only some of its events is refused whole", async () => {
+test("refuses a request that repeats only some of its events", async () => {
   const run = freshRun();
   const [a, b] = [step("a"), step("b")];
   await append(run, [a]);
@@ -98,7 +98,7 @@ test("two orgs use the same run and event ids, and never notice", async () => {
   expect(events).toMatchObject([{ org: "globex", owner: "eve", actor: "eve", eventId: first.event_id }]);
 });
 
-test("a run of another owner looks like one that does not exist, and is left alone", async () => {
+test("a run of another owner looks like a missing one, and is not changed", async () => {
   const run = freshRun();
   const first = step("a");
   await append(run, [first]);
@@ -111,7 +111,7 @@ test("a run of another owner looks like one that does not exist, and is left alo
   expect(await append(run, [step("d")], { ownerOnly: true })).toBe(3n);
 });
 
-test("an event id that comes again with another type or other data is refused", async () => {
+test("refuses an event id that is reused with another type or other data", async () => {
   const run = freshRun();
   const first = step("a");
   await append(run, [first, step("b")]);
@@ -121,7 +121,7 @@ test("an event id that comes again with another type or other data is refused", 
   expect(await append(run, [first])).toBe(1n);
 });
 
-test("the events of a stream are read in pages, in order", async () => {
+test("reads the events of a stream in pages, in order", async () => {
   const run = freshRun();
   const events = Array.from({ length: 5 }, (_, i) => step(`s${i}`));
   await append(run, events.slice(0, 2));
@@ -137,7 +137,7 @@ test("the events of a stream are read in pages, in order", async () => {
   expect(await authority.find({ ...name, streamId: "none" })).toBeUndefined();
 });
 
-test("the org and the owner are of who started the run, the actor of who appended", async () => {
+test("keeps the org and owner of the run's creator, and the actor of each append", async () => {
   const run = freshRun();
   await append(run, [step("a")]);
   await append(run, [step("b")], { actor: "bob", trace: "00-trace" });
@@ -152,7 +152,7 @@ test("the org and the owner are of who started the run, the actor of who appende
 });
 
 test.each(["run.exploded", "worker.heartbeat", "", "constructor", "__proto__", "toString"])(
-  "an unknown event type is refused with the known ones: %j",
+  "refuses an unknown event type with the known ones: %j",
   async (type) => {
     const run = freshRun();
     await expect(append(run, [step("a"), { event_id: "x", type }])).rejects.toMatchObject({
@@ -198,7 +198,7 @@ test.each<[string, NewEvent, string]>([
   expect(await names(run)).toEqual([]);
 });
 
-test("texts that only look like half a surrogate pair or NUL are kept as they are", async () => {
+test("keeps text that only looks like half a surrogate pair or NUL", async () => {
   const run = freshRun();
   const result = { text: "\\ud800 \\\\u0000 \u{1f600} \\", "\\u0000": true };
   await append(run, [{ event_id: "x", type: "run.completed", data: { result } }]);
@@ -206,7 +206,7 @@ test("texts that only look like half a surrogate pair or NUL are kept as they ar
   expect(events.find((event) => event.streamId === run)?.data).toEqual({ result });
 });
 
-test("no events, too many events and a bad run id are refused", async () => {
+test("refuses no events, too many events and an invalid run id", async () => {
   await expect(append(freshRun(), [])).rejects.toEqual(refusal("invalid_request", { field: "events" }));
   const many = Array.from({ length: 1_001 }, () => step("a"));
   await expect(append(freshRun(), many)).rejects.toEqual(refusal("invalid_request", { field: "events" }));
@@ -215,7 +215,7 @@ test("no events, too many events and a bad run id are refused", async () => {
   expect(await append(freshRun(), many.slice(1))).toBe(1_000n);
 });
 
-test("data is stored as a JSON object, not as a text with JSON in it", async () => {
+test("stores data as a JSON object, not as text with JSON in it", async () => {
   const run = freshRun();
   await append(run, [step('with "quotes"'), { event_id: "none", type: "run.stopped" }]);
   const rows = await database.query({
@@ -228,7 +228,7 @@ test("data is stored as a JSON object, not as a text with JSON in it", async () 
   ]);
 });
 
-test("of many who append to one run at the same sequence exactly one wins, from two processes too", async () => {
+test("of many concurrent appends at the same sequence of a run exactly one wins, from two processes too", async () => {
   const run = freshRun();
   const other = openDatabase({
     url: shared.url,
@@ -264,10 +264,10 @@ test("of many who append to one run at the same sequence exactly one wins, from 
   }
 });
 
-test("one bad request in a shared transaction fails alone", async () => {
+test("a bad request in a shared transaction fails alone", async () => {
   const good = Array.from({ length: 30 }, freshRun);
   const bad = freshRun();
-  // An actor that PostgreSQL cannot store: no check of ours stands before it.
+  // An actor that PostgreSQL cannot store, and no check of ours refuses.
   const requests = [
     ...good.slice(0, 15).map((run) => append(run, [step("a")])),
     append(bad, [step("a")], { actor: "nul\0" }),
@@ -283,7 +283,7 @@ test("one bad request in a shared transaction fails alone", async () => {
   for (const run of good) expect(await names(run)).toHaveLength(1);
 });
 
-test("a refused request leaves no hole: positions are dense, in the order of commits", async () => {
+test("a refused request leaves no gap: positions are dense, in the order of commits", async () => {
   await using own = await testDatabase({ poolSize: 6 });
   const log = openAuthority(own.database, await testContext());
   const requests = Array.from({ length: 200 }, (_, i) =>
@@ -304,7 +304,7 @@ test("a refused request leaves no hole: positions are dense, in the order of com
     expect(own.map((event) => event.seq)).toEqual(own.map((_, i) => BigInt(i) + 1n));
 });
 
-test("a commit whose answer was lost is asked again, and is not made twice", async () => {
+test("repeats a commit whose answer was lost, without appending twice", async () => {
   let lost = 0;
   const flaky: Database = {
     ...database,
@@ -329,7 +329,7 @@ test("a commit whose answer was lost is asked again, and is not made twice", asy
   expect(await names(run)).toHaveLength(2);
 });
 
-test("while the database is away an append fails as unavailable, which may be tried again", async () => {
+test("fails an append as retryable unavailable while the database is down", async () => {
   const away = openDatabase({
     url: "postgres://127.0.0.1:1/none",
     poolSize: 1,
@@ -344,7 +344,7 @@ test("while the database is away an append fails as unavailable, which may be tr
   await away.close();
 });
 
-test("a read that begins after a commit finds it, also while an earlier read is under way", async () => {
+test("a read finds every earlier commit, even while an older read is running", async () => {
   const held = Promise.withResolvers<void>();
   const began = Promise.withResolvers<void>();
   let reads = 0;

@@ -39,7 +39,7 @@ export interface StreamName {
   readonly streamId: string;
 }
 
-/** Who started a stream, and the sequence of its newest event. */
+/** The creator of a stream, and the sequence of its newest event. */
 export interface StreamHead {
   readonly owner: string;
   readonly seq: bigint;

@@ -1,6 +1,6 @@
 import type { EventSchema } from "./stream.ts";
 
-/** Sample data for a schema: its first field, and the required ones. Empty where the schema does not tell its fields. */
+/** Sample data for a schema: its first field, and the required ones. Empty where the schema does not list its fields. */
 export function sampleOf(schema: EventSchema): unknown {
   if (!("~standard" in schema)) return sampleOfMessage(schema);
   // Only some libraries describe their schemas.

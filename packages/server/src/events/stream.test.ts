@@ -41,7 +41,7 @@ test.each([
   expect(error.message).toMatch(message);
 });
 
-test("a stream without events is refused", () => {
+test("refuses a stream without events", () => {
   expect(() => defineStream({ kind: "task", scope: "x", events: {} })).toThrow(/needs `events`/);
 });
 
@@ -57,7 +57,7 @@ test.each([
         .default(() => []),
     }),
   ],
-])("%s checks the data of an event, and names the field that is wrong", async (_, schema) => {
+])("%s checks the data of an event, and names the invalid field", async (_, schema) => {
   const stream = streamWith(schema);
   const check = (data: object) => checkEventData(stream, "task.added", data as never, "events[2]", clock);
   expect(await check({ title: "One" })).toEqual({ title: "One", tags: [] });
@@ -71,7 +71,7 @@ test.each([
   });
 });
 
-test("an asynchronous schema is awaited, for a bounded time", async () => {
+test("awaits an asynchronous schema for a bounded time", async () => {
   const slow = Promise.withResolvers<boolean>();
   const stream = streamWith(z.object({ title: z.string().refine(() => slow.promise) }));
   const check = () => checkEventData(stream, "task.added", { title: "One" }, "events[0]", clock);
@@ -82,7 +82,7 @@ test("an asynchronous schema is awaited, for a bounded time", async () => {
   expect(await check()).toEqual({ title: "One" });
 });
 
-test("a protobuf message is a schema", () => {
+test("accepts a protobuf message as a schema", () => {
   const stream = streamWith(RunStartedSchema);
   expect(checkEventData(stream, "task.added", { title: "One" }, "events[0]", clock)).toEqual({
     title: "One",

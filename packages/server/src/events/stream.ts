@@ -4,7 +4,7 @@ import type { Caller } from "../access/viewer.ts";
 import type { Stored } from "../kit/standard_schema.ts";
 import { checkEventSchema } from "./event_schema.ts";
 
-/** What the data of an event must be: a Standard Schema (zod, valibot, arktype), or a message that protobuf generated. */
+/** The schema of an event's data: a Standard Schema (zod, valibot, arktype), or a generated protobuf message. */
 export type EventSchema = StandardSchemaV1 | DescMessage;
 
 /** A kind of authority stream: its name, its HTTP path and its event types. */
@@ -24,10 +24,10 @@ export interface StreamDefinition {
   readonly events: Readonly<Record<string, EventSchema>>;
 }
 
-/** A stream that somebody wants to append to. */
+/** The stream of an append. */
 export interface StreamState {
   readonly id: string;
-  /** Who started it; the caller, when it does not exist yet. */
+  /** The creator; the caller, when the stream does not exist yet. */
   readonly owner: string;
   /** The sequence of its newest event; 0 when it does not exist yet. */
   readonly seq: bigint;
@@ -67,7 +67,7 @@ export type InputOf<Schema> = Schema extends StandardSchemaV1
     ? MessageJsonType<Schema>
     : JsonObject;
 
-/** What may be appended to a stream: a union of its types, each with its data. */
+/** The events of a stream: a union of its types, each with its data. */
 export type AppendedOf<Stream extends StreamDefinition> = {
   readonly [Type in keyof Stream["events"] & string]: {
     readonly type: Type;
@@ -76,7 +76,7 @@ export type AppendedOf<Stream extends StreamDefinition> = {
   };
 }[keyof Stream["events"] & string];
 
-/** What may be appended over HTTP, by the path of the stream. */
+/** The events that may be appended over HTTP, by the path of the stream. */
 export type AppendsOf<Streams extends StreamDefinition> = {
   readonly [Stream in Extract<Streams, HttpStream> as string extends Stream["path"]
     ? never
@@ -109,9 +109,9 @@ export interface AuthorityEvent<
   readonly type: Type;
   readonly data: Data;
   readonly org: string;
-  /** Who started the stream. */
+  /** The creator of the stream. */
   readonly owner: string;
-  /** Who appended this event. */
+  /** The actor of this event. */
   readonly actor: string;
   /** When it was appended, RFC 3339. */
   readonly at: string;

@@ -68,11 +68,11 @@ export interface GatewaySettings {
   readonly port: number;
   /** Development: every program on this machine may get a token. */
   readonly dev: boolean;
-  /** How long the journal is kept, and the largest payload that is sent of it. */
+  /** The retention of the journal, and the largest payload that is sent of it. */
   readonly retentionMs: number;
   readonly payloadBytes: number;
   readonly issuerKey: string | undefined;
-  /** Who issues tokens. */
+  /** The issuer of tokens. */
   readonly issuer?: string | undefined;
   readonly maxTtlS: number;
   readonly origins: readonly string[];
@@ -109,7 +109,7 @@ export interface GatewayOptions {
 }
 
 const SWEEP_MS = 20;
-/** Clients of other protocols put files into their JSON. What is larger goes through POST /files. */
+/** Clients of other protocols put files into their JSON. Larger files go through POST /files. */
 const MAX_BODY_WITH_FILES = 8 << 20;
 
 /** Opens the gateway. Resolves when it listens. */

@@ -20,7 +20,7 @@ test("a sleep ends after its time", async () => {
   expect(awake).toBe(true);
 });
 
-test("a sleep that is aborted ends at once and leaves no timer behind", async () => {
+test("an aborted sleep ends at once and leaves no timer", async () => {
   const clock = new ManualClock();
   const abort = new AbortController();
   const asleep = sleep(clock, 100, abort.signal);

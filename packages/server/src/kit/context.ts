@@ -4,7 +4,7 @@ import type { NewId, Random } from "./ids.ts";
 import type { Quotas } from "./quota.ts";
 import type { Telemetry } from "./telemetry.ts";
 
-/** What every part of the server is given: clock, randomness, ids, log, telemetry and quotas. Tests replace them. */
+/** The dependencies of every part of the server: clock, randomness, ids, log, telemetry and quotas. Tests replace them. */
 export interface Context {
   readonly clock: Clock;
   readonly random: Random;

@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import { describe, expect, test } from "vitest";
 import { GroupCommit, type GroupCommitOptions, type Outcome } from "./group_commit.ts";
 
-/** A queue whose commits end when the test says so. */
+/** A queue whose commits end when the test ends them. */
 function open(options: Partial<GroupCommitOptions<string>> = {}) {
   const commits: { items: readonly string[]; end: PromiseWithResolvers<readonly Outcome[]> }[] = [];
   const queue = new GroupCommit<string, string>({
@@ -117,7 +117,7 @@ describe("a full queue", () => {
     expect(await Promise.all(writes)).toHaveLength(2);
   });
 
-  test("accepts one item above the limit while the queue is empty", async () => {
+  test("accepts one item over the limit while the queue is empty", async () => {
     const { queue, answer, turn } = open({ maxWaitingBytes: 10 });
     const write = queue.write("x".repeat(50));
     await turn();
@@ -145,7 +145,7 @@ test("drain waits until every write is answered, and returns at once when there 
   expect(await Promise.all(writes)).toEqual(["a", "b"]);
 });
 
-test("a queue of any length is committed", async () => {
+test("commits a queue of any length", async () => {
   const { queue, answer, turn } = open({ maxItems: 1, maxWaitingBytes: 1_000_000 });
   const writes = Array.from({ length: 200_000 }, () => queue.write("x"));
   await turn();
@@ -205,7 +205,7 @@ describe("a second commit", () => {
     expect(await Promise.all(writes)).toEqual(["b", "c"]);
   });
 
-  test("never runs ordered items in parallel, and nothing overtakes them", async () => {
+  test("never runs ordered items in parallel or out of order", async () => {
     const { queue, commits, answer, turn } = open({ second });
     const first = queue.write("AAAAAAAAAA");
     await turn();

@@ -4,7 +4,7 @@ export interface GroupCommitOptions<T> {
   /** Commits a batch and returns one outcome per item, in order. A rejection fails the whole batch. */
   readonly commit: (items: readonly T[]) => Promise<readonly Outcome[]>;
   readonly sizeOf: (item: T) => number;
-  /** How many items it counts as; one by default. */
+  /** The number of items it counts as; one by default. */
   readonly countOf?: (item: T) => number;
   readonly maxItems: number;
   readonly maxBytes: number;

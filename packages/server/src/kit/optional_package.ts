@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 
-/** Loads a package that apps install when they set what needs it; the error says what to install. */
+/** Loads a package that apps install only for some settings; the error says what to install. */
 export async function loadOptional<T>(name: string, setting: string, load: () => Promise<T>): Promise<T> {
   try {
     return await load();

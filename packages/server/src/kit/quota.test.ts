@@ -21,7 +21,7 @@ async function rateOf(perSecond: number, maxKeys?: number) {
   return { clock, context, quota, taken };
 }
 
-test("a key may do as much in a second as its rate, and is told when it may go on; others are not affected", async () => {
+test("limits a key to its rate per second, with the time to wait, and affects no other key", async () => {
   const { clock, quota, taken } = await rateOf(4);
   taken("a", 4);
   expect(() => quota.take("a")).toThrow(refused(250));
@@ -36,7 +36,7 @@ test("a key may do as much in a second as its rate, and is told when it may go o
   expect(() => quota.take("a")).toThrow(refused(250));
 });
 
-test("the number of keys that are remembered is bounded, and the least recently used goes first", async () => {
+test("remembers a bounded number of keys, and drops the least recently used", async () => {
   const { quota, taken } = await rateOf(1, 2);
   taken("a", 1);
   taken("b", 1);
@@ -46,7 +46,7 @@ test("the number of keys that are remembered is bounded, and the least recently 
   taken("b", 1);
 });
 
-test("a key has so many places at the same time, and a place is given back once", async () => {
+test("limits the concurrency of a key, and releases a slot once", async () => {
   const quota = openConcurrencyQuota(await testContext(), { name: "things", of: "things", limit: 2 });
   const first = quota.acquire("a");
   quota.acquire("a");
@@ -64,7 +64,7 @@ test("a key has so many places at the same time, and a place is given back once"
   expect(quota.hasRoom("a")).toBe(true);
 });
 
-test("rejections are counted by quota, from zero", async () => {
+test("counts rejections by quota, from zero", async () => {
   const { context, quota, taken } = await rateOf(1);
   openConcurrencyQuota(context, { name: "others", of: "others", limit: 1 });
   taken("a", 1);
@@ -74,7 +74,7 @@ test("rejections are counted by quota, from zero", async () => {
   expect(scraped).toMatch(/khala_quota_rejections_total\{[^}]*quota="others"[^}]*\} 0\b/);
 });
 
-test("operators see what an org uses of each quota, and which orgs use something", async () => {
+test("shows operators an org's use of each quota, and the orgs that use something", async () => {
   const { clock, context, taken } = await rateOf(4);
   const places = openConcurrencyQuota(context, { name: "places", of: "places", limit: 2 });
   taken("a", 3);

@@ -5,7 +5,7 @@ import type { Context } from "./context.ts";
 export interface QuotaOptions {
   /** Appears in errors and in the metric, such as `chat_runs`. */
   readonly name: string;
-  /** What is counted, such as "live runs on this server". */
+  /** The counted thing, such as "live runs on this server". */
   readonly of: string;
 }
 
@@ -19,7 +19,7 @@ export interface Quota extends QuotaOptions {
   orgs(limit: number): readonly string[] | Promise<readonly string[]>;
 }
 
-/** What an org uses of a quota. */
+/** An org's use of a quota. */
 export interface QuotaUse extends QuotaOptions {
   readonly org: string;
   readonly limit: number;
@@ -32,9 +32,9 @@ export interface QuotaUse extends QuotaOptions {
 export interface Quotas {
   /** Adds a quota. The returned function counts a rejection and makes its error. */
   add(quota: Quota): (org: string, retryAfterMs: number, advice?: string) => KhalaError;
-  /** What an org uses of every quota. */
+  /** An org's use of every quota. */
   of(org: string): Promise<QuotaUse[]>;
-  /** What all orgs use, without the quotas of which an org uses nothing; at most `limit` orgs of each quota. */
+  /** The use of all orgs, without quotas that an org does not use; at most `limit` orgs of each quota. */
   ofAll(limit: number): Promise<QuotaUse[]>;
 }
 

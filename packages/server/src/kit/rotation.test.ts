@@ -12,21 +12,18 @@ function rotate(size: number) {
   return { clock, all, visits, end };
 }
 
-test.each([1, 32, 33, 100, 1_000])(
-  "each of %i is visited in every rotation, a batch at a time",
-  async (size) => {
-    const { clock, visits, end } = rotate(size);
-    await clock.advance(4_000);
-    end();
-    const byItem = Map.groupBy(visits, ({ each }) => each);
-    expect(byItem.size).toBe(size);
-    for (const each of byItem.values()) expect(each.length).toBeGreaterThanOrEqual(3);
-    const together = [...Map.groupBy(visits, ({ at }) => at).values()];
-    expect(Math.max(...together.map(({ length }) => length))).toBeLessThanOrEqual(32);
-  },
-);
+test.each([1, 32, 33, 100, 1_000])("visits each of %i in every rotation, a batch at a time", async (size) => {
+  const { clock, visits, end } = rotate(size);
+  await clock.advance(4_000);
+  end();
+  const byItem = Map.groupBy(visits, ({ each }) => each);
+  expect(byItem.size).toBe(size);
+  for (const each of byItem.values()) expect(each.length).toBeGreaterThanOrEqual(3);
+  const together = [...Map.groupBy(visits, ({ at }) => at).values()];
+  expect(Math.max(...together.map(({ length }) => length))).toBeLessThanOrEqual(32);
+});
 
-test("visits added items, skips removed ones and passes over none", async () => {
+test("visits added items, skips removed ones and misses none", async () => {
   const { clock, all, visits, end } = rotate(100);
   await clock.advance(1_300);
   for (let i = 0; i < 50; i++) all.delete(i);

@@ -32,7 +32,7 @@ describe("a loop", () => {
     await loop.stop();
   });
 
-  test("steps when woken, once for wakes that coincide", async () => {
+  test("steps when woken, once for coinciding wakes", async () => {
     const { wake, steps, loop } = await loopOf(() => false);
     wake.wake();
     wake.wake();

@@ -4,7 +4,7 @@ import { type Clock, sleep } from "./clock.ts";
 /** Schemas by name: zod, valibot, arktype, or anything that is a Standard Schema. */
 export type Schemas = Readonly<Record<string, StandardSchemaV1>>;
 
-/** What JSON keeps of a value: a Date becomes a text. */
+/** The JSON form of a value: a Date becomes text. */
 export type Stored<T> = 0 extends 1 & T
   ? T
   : T extends { toJSON(): infer Json }
@@ -22,13 +22,13 @@ export function isStandardSchema(value: unknown): value is StandardSchemaV1 {
   return standard?.version === 1 && typeof standard.validate === "function";
 }
 
-/** The JSON Schema of what a schema accepts; undefined where the library does not tell. Throws for what JSON cannot hold. */
+/** The JSON Schema of a schema; undefined where the library does not provide it. Throws for types that JSON cannot represent. */
 export function inputJsonSchema(schema: StandardSchemaV1): Readonly<Record<string, unknown>> | undefined {
   const { jsonSchema } = schema["~standard"] as Partial<StandardJSONSchemaV1["~standard"]>;
   return jsonSchema?.input({ target: "draft-2020-12" });
 }
 
-/** What a schema does not accept; the path as `.a.b[3]`. */
+/** The values a schema refuses, with the path as `.a.b[3]`. */
 export interface SchemaIssue {
   readonly path: string;
   readonly message: string;
@@ -68,7 +68,7 @@ export async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): P
   const late = sleep(clock, ms, done.signal).then(() => {
     throw new Error(`the schema did not answer within ${ms} ms`);
   });
-  // If the answer arrives first, nobody awaits the timeout's rejection.
+  // If the answer arrives first, the timeout's rejection is not awaited.
   late.catch(() => undefined);
   try {
     return await Promise.race([answer, late]);

@@ -22,7 +22,7 @@ test("scrapes metrics as Prometheus text, with durations in seconds", async () =
   await telemetry.shutdown();
 });
 
-test("says what reports, with the settings of OpenTelemetry", async () => {
+test("identifies the service, with the settings of OpenTelemetry", async () => {
   const exporter = new InMemorySpanExporter();
   const telemetry = await openTelemetry({
     resource: readResource(
@@ -41,14 +41,14 @@ test("says what reports, with the settings of OpenTelemetry", async () => {
   await telemetry.shutdown();
 });
 
-test("two servers in one process do not mix", async () => {
+test("two servers in one process have separate metrics", async () => {
   const [one, two] = [await openTelemetry(), await openTelemetry()];
   one.meter.createCounter("mine_total").add(1);
   expect(await one.scrape()).toContain("mine_total");
   expect(await two.scrape()).not.toContain("mine_total");
 });
 
-test("a scrape with a failing instrument is an error", async () => {
+test("reports a failing instrument as an error of the scrape", async () => {
   const telemetry = await openTelemetry();
   telemetry.meter.createObservableGauge("broken").addCallback(() => {
     throw new Error("cannot look");
@@ -56,7 +56,7 @@ test("a scrape with a failing instrument is an error", async () => {
   await expect(telemetry.scrape()).rejects.toThrow("Some metrics could not be read.");
 });
 
-test("a traceparent continues a trace", async () => {
+test("continues the trace of a traceparent", async () => {
   const exporter = new InMemorySpanExporter();
   const telemetry = await openTelemetry({ spanProcessor: new SimpleSpanProcessor({ exporter }) });
   const root = telemetry.tracer.startSpan("root", {}, ROOT_CONTEXT);
@@ -77,17 +77,17 @@ test("a traceparent continues a trace", async () => {
   expect(spans[1]!.parentSpanContext?.spanId).toBe(root.spanContext().spanId);
 });
 
-test("an invalid traceparent starts at the root", () => {
+test("starts a root span for an invalid traceparent", () => {
   for (const text of [undefined, null, "", "00-zz", `00-${"0".repeat(31)}-${"0".repeat(16)}-01`])
     expect(trace.getSpanContext(traceContext(text))).toBeUndefined();
 });
 
-test("work without a trace has no traceparent", async () => {
+test("gives no traceparent for work without a trace", async () => {
   const telemetry = await openTelemetry();
   expect(traceparent(telemetry.tracer.startSpan("unseen"))).toBeUndefined();
 });
 
-test("metric values are summed over the series with the labels", async () => {
+test("sums a metric over the series with the labels", async () => {
   const { meter, metricValues } = await openTelemetry();
   const counter = meter.createCounter("khala_things_total");
   counter.add(2, { kind: "a", place: "x" });

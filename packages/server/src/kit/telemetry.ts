@@ -38,7 +38,7 @@ export interface MetricValues {
   sum(name: string, labels?: Readonly<Record<string, string>>): number;
 }
 
-/** Where the server reports: metrics for a scrape, and spans for an exporter. */
+/** The server's telemetry: metrics for a scrape, and spans for an exporter. */
 export interface Telemetry {
   readonly meter: Meter;
   readonly tracer: Tracer;
@@ -53,13 +53,13 @@ export interface Telemetry {
 export interface TelemetryOptions {
   /** OTLP over HTTP, such as `http://127.0.0.1:4318`; spans are dropped without it. */
   readonly otlpEndpoint?: string;
-  /** What reports, such as its `service.name`: on every span, and as `target_info` in the metrics. */
+  /** The attributes of the service, such as its `service.name`: on every span, and as `target_info` in the metrics. */
   readonly resource?: Attributes;
   /** An additional processor for every span. */
   readonly spanProcessor?: SpanProcessor;
 }
 
-/** The attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME name, of which the latter wins. What is no pair is left out. */
+/** The attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME name, of which the latter wins. Invalid pairs are ignored. */
 export function readResource(serviceName: string | undefined, attributes = ""): Attributes {
   const pairs = attributes.split(",").flatMap((pair) => {
     const [, key, value] = /^\s*([^=\s]+)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
@@ -81,7 +81,7 @@ function decoded(value: string): string {
 export async function openTelemetry(options: TelemetryOptions = {}): Promise<Telemetry> {
   const exporter = new PrometheusExporter({ preventServerStart: true });
   const resource = resourceFromAttributes({ "service.name": "khala", ...options.resource });
-  // One series says what reports; no series says which library.
+  // One series identifies the service; no series identifies the library.
   const serializer = new PrometheusSerializer(undefined, false, undefined, false, true);
   const metrics = new MeterProvider({
     resource,

@@ -29,7 +29,7 @@ export async function probeRedis(url: string): Promise<RedisServer> {
   }
 }
 
-/** Which of Kafka's bootstrap servers can be reached; throws when none can, none lets it in, or the driver is not installed. */
+/** The bootstrap servers of Kafka that can be reached; throws when none can, none accepts the login, or the driver is not installed. */
 export async function probeKafka(config: Config): Promise<readonly string[]> {
   const { askKafka } = await loadKafkaDriver();
   const access = kafkaAccess(config);

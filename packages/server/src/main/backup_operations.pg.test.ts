@@ -72,7 +72,7 @@ async function contents(database: Database): Promise<unknown> {
   return { rows, sequences };
 }
 
-test("a backup that is made while a server runs has every row, and restores into an empty database", async () => {
+test("a backup of a running server has every row, and restores into an empty database", async () => {
   await using source = await testDatabase();
   await using target = await testDatabase({ empty: true });
   await using server = await startServer(source.url);
@@ -88,7 +88,7 @@ test("a backup that is made while a server runs has every row, and restores into
   expect(await target.database.query({ text: "SELECT epoch FROM runtime.sync_epoch" })).toEqual([{ epoch }]);
   const { rows } = (await contents(target.database)) as { rows: object };
   expect({ rows }).toEqual({ rows: ((await contents(source.database)) as { rows: object }).rows });
-  // Numbers go on where they were.
+  // Sequences continue where they were.
   await fill(target.database).catch(({ constraint }) =>
     expect(constraint).toBe("durable_streams_org_id_path_key"),
   );
@@ -98,7 +98,7 @@ test("a backup that is made while a server runs has every row, and restores into
   expect(await target.database.query({ text: next })).toEqual([here]);
 });
 
-test("rows that are written while the backup is made are all in it, or none", async () => {
+test("rows written during the backup are either all in it or none", async () => {
   await using source = await testDatabase();
   await using target = await testDatabase({ empty: true });
   await fill(source.database);
@@ -122,7 +122,7 @@ test("rows that are written while the backup is made are all in it, or none", as
     ).toEqual([]);
 });
 
-test("a database with data is refused, and replaced when asked", async () => {
+test("refuses to restore into a database with data, and replaces it on request", async () => {
   await using own = await testDatabase({ empty: true });
   const config = configOf(own);
   await using first = await startServer(own.url);
@@ -145,7 +145,7 @@ async function keys(server: TestServer): Promise<string[]> {
   );
 }
 
-test("a database that servers use is refused, with their sessions or the lease of one that was killed", async () => {
+test("refuses a database in use, with the sessions, or the lease of a killed server", async () => {
   await using own = await testDatabase();
   const config = configOf(own);
   await createBackup({ config, file });
@@ -162,7 +162,7 @@ test("a database that servers use is refused, with their sessions or the lease o
   );
 });
 
-test("a backup of another schema or format, and what is no backup, are refused with what to do", async () => {
+test("refuses a backup of another schema or format, and any other file, and says what to do", async () => {
   await using own = await testDatabase({ empty: true });
   await using source = await testDatabase();
   const config = configOf(own);
@@ -184,7 +184,7 @@ test("a backup of another schema or format, and what is no backup, are refused w
   await expect(verifyBackup({ file: join(folder, "none") })).rejects.toThrow(/cannot be opened: ENOENT/);
 });
 
-test("a damaged backup is noticed, and its restore changes nothing", async () => {
+test("detects a damaged backup, and its restore changes nothing", async () => {
   await using source = await testDatabase();
   await using own = await testDatabase({ empty: true });
   const config = configOf(own);

@@ -21,7 +21,7 @@ export interface BackupOptions {
   readonly onProgress?: (progress: BackupProgress) => void;
 }
 
-/** Writes the schema `runtime` into a file, as of one moment, and reads the file back. Servers may run meanwhile. */
+/** Writes the schema `runtime` into a file, as of one moment, and reads the file back. Servers may keep running. */
 export async function createBackup(options: BackupOptions): Promise<BackupContents> {
   const { config, file } = options;
   const progress = withDefaults(options);

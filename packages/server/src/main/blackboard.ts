@@ -25,7 +25,7 @@ export interface BlackboardParts {
   readonly context: Context;
   readonly authority: Authority;
   readonly wakeups: Pick<Wakeups, "send" | "on" | "onListening">;
-  /** Where agents post to the conversation that their work belongs to. */
+  /** The log of conversations, for agents that post to the one their work belongs to. */
   readonly chatLog: Log;
   readonly stored?: StoredBytes;
 }

@@ -24,11 +24,11 @@ describe("without any setting", () => {
     expect(readConfig({ KHALA_WORKER_PORT: "" }).KHALA_WORKER_PORT).toBeUndefined();
   });
 
-  test("an empty setting is as good as none", () => {
+  test("treats an empty setting as unset", () => {
     expect(readConfig({ KHALA_PORT: "", DATABASE_URL: "", KHALA_ORIGINS: "" })).toEqual(readConfig({}));
   });
 
-  test("what is not a setting of ours is not read", () => {
+  test("ignores variables that are not settings", () => {
     expect(readConfig({ PATH: "/bin", KHALA_UNKNOWN: "1" })).toEqual(readConfig({}));
   });
 });
@@ -54,7 +54,7 @@ describe("settings are read", () => {
   });
 });
 
-describe("a setting that is wrong is an error that names it", () => {
+describe("refuses a wrong setting by name", () => {
   test.each([
     { KHALA_PORT: "65536" },
     { KHALA_PORT: "-1" },
@@ -104,13 +104,13 @@ describe("a setting that is wrong is an error that names it", () => {
     expect(readConfig({ KHALA_CHAT_RUN_TIMEOUT_S: "2592000" }).KHALA_CHAT_RUN_TIMEOUT_S).toBe(2_592_000);
   });
 
-  test("all of them at once", () => {
+  test("all of them in one error", () => {
     const read = () => readConfig({ KHALA_PORT: "x", KHALA_HINTS: "x" });
     expect(read).toThrow("KHALA_PORT");
     expect(read).toThrow("KHALA_HINTS");
   });
 
-  test("also when it is wrong only beside another", () => {
+  test("even when it is wrong only in combination with another", () => {
     expect(() => readConfig({ KHALA_SECOND_SINK: "convex" })).toThrow("CONVEX_URL");
     expect(() => readConfig({ KHALA_AUTH_MIN_TTL_S: "901" })).toThrow("KHALA_AUTH_MIN_TTL_S");
     const lag = { KHALA_BOARD_LAG_SLOW: "5", KHALA_BOARD_LAG_REFUSE: "5" };
@@ -118,7 +118,7 @@ describe("a setting that is wrong is an error that names it", () => {
     expect(readConfig({ ...lag, KHALA_BOARD_LAG_REFUSE: "6" })).toMatchObject({ KHALA_BOARD_LAG_SLOW: 5 });
   });
 
-  test("a login to Kafka that is not one of those there are; Kafka's own spelling is", () => {
+  test("an unknown login to Kafka; Kafka's own spelling is accepted", () => {
     const login = { KAFKA_SASL_USERNAME: "ann", KAFKA_SASL_PASSWORD: "a password" };
     const read = (KAFKA_SASL_MECHANISM: string) => readConfig({ ...login, KAFKA_SASL_MECHANISM });
     expect(read("SCRAM-SHA-512")).toMatchObject({ KAFKA_SASL_MECHANISM: "scram-sha-512" });
@@ -149,7 +149,7 @@ describe("a setting that is wrong is an error that names it", () => {
     expect(read).not.toThrow("a value");
   });
 
-  test("records that only one broker has, where all must have them", () => {
+  test("acks of only one broker, where all must acknowledge", () => {
     const loose = { KAFKA_ACKS: "1", KAFKA_TX_ENABLE: "false", KAFKA_IDEMPOTENCE: "false" };
     expect(readConfig(loose)).toMatchObject({ KAFKA_ACKS: "1" });
     for (const name of ["KAFKA_TX_ENABLE", "KAFKA_IDEMPOTENCE"])
@@ -170,7 +170,7 @@ describe("the description", () => {
   };
   const around = { KAFKA_SASL_MECHANISM: "plain", KAFKA_SASL_USERNAME: "ann", KAFKA_SSL_ENABLE: "true" };
 
-  test("says of every setting what it is for, and never shows a secret", () => {
+  test("explains every setting, and never shows a secret", () => {
     const described = describeConfig(readConfig({ ...secrets, ...around, KHALA_PORT: "4711" }));
     for (const { name, meaning } of described) expect(meaning, name).not.toBe("");
     expect(described.find(({ name }) => name === "KHALA_PORT")?.value).toBe(4711);
@@ -181,7 +181,7 @@ describe("the description", () => {
       expect(described.find((each) => each.name === name)?.value).toBe("(set)");
   });
 
-  test("shows an address without the name, password or key in it", () => {
+  test("shows a URL without its login and keys", () => {
     const described = describeConfig(
       readConfig({
         CONVEX_URL: "https://ann:hunter2@convex.example/app",

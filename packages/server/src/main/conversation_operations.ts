@@ -10,7 +10,7 @@ import type { Config } from "./config.ts";
 import { openChatLog } from "./conversations.ts";
 import { conversationSettings } from "./settings.ts";
 
-/** What retention removed from conversations. */
+/** The rows that retention removed from conversations. */
 export interface TrimmedConversations {
   /** Events beyond a limit. */
   readonly events: number;
@@ -27,7 +27,7 @@ export async function trimConversations(
   onProgress?: (progress: TrimmedConversations) => void,
 ): Promise<TrimmedConversations> {
   const { retention, keepMs, janitorEveryMs: everyMs } = conversationSettings(config);
-  // Nobody listens here: servers poll for what is gone.
+  // No wakeups are sent here: servers poll for removed rows.
   const log = await openChatLog(config, database, context, { send() {} });
   const metrics = conversationMetrics(context.telemetry.meter);
   const janitor = startJanitor(database, log, context, {

@@ -14,7 +14,7 @@ const asked = (lag: BlackboardPlane["lag"]) => {
   return health.check();
 };
 
-test("a worker whose board does not answer is unavailable, since it can do nothing else", async () => {
+test("a worker whose board does not answer is unavailable, as it can do nothing else", async () => {
   const dead = async () => {
     throw new Error("No broker answers.");
   };
@@ -29,7 +29,7 @@ test("a worker whose board does not answer is unavailable, since it can do nothi
   expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
 });
 
-test("a board that does not answer is reported apart from the database", async () => {
+test("reports a board that does not answer apart from the database", async () => {
   const silent = asked(() => new Promise(() => {}));
   await clock.advance(2_000);
   expect(await silent).toMatchObject({
@@ -38,7 +38,7 @@ test("a board that does not answer is reported apart from the database", async (
   });
 });
 
-test("a worker that is starting or stopping is unavailable, and asks no closed dependency", async () => {
+test("a worker that is starting or stopping is unavailable, and uses no closed dependency", async () => {
   const health = openWorkerHealth(context, KAFKA);
   expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
   const unwatch = health.watch({ database, blackboard: { lag: async () => [], problems: () => [] } });
@@ -46,7 +46,7 @@ test("a worker that is starting or stopping is unavailable, and asks no closed d
   expect(await health.check()).toMatchObject({ blackboard: { state: "unavailable" } });
 });
 
-test("a server that has not polled yet has not been silent since the beginning of time", async () => {
+test("does not report silence before the first poll", async () => {
   const time = new ManualClock();
   const health = openHealth({
     conversations: { draining: false },

@@ -67,19 +67,19 @@ const CASES: [environment: Record<string, string>, changes: Record<string, unkno
   [{ KHALA_DRAIN_MS: "1500" }, { drainMs: 1_500 }],
 ];
 
-describe("a setting of Kafka changes what it says, and nothing else", () => {
+describe("a Kafka setting changes only its own value", () => {
   test.each(CASES)("%j", async (environment, changes) => {
     expect(differences((await settingsOf()).board, (await settingsOf(environment)).board)).toEqual(changes);
   });
 
-  test("every one of them is tried here", () => {
+  test("every setting has a case here", () => {
     const tried = new Set(CASES.flatMap(([environment]) => Object.keys(environment)));
     const all = describeConfig(readConfig({})).map(({ name }) => name);
     expect(all.filter((name) => /^(KAFKA|FLOCK)_/.test(name) && !tried.has(name))).toEqual([]);
   });
 });
 
-test("without settings the board has what is documented", async () => {
+test("without settings, the board has the documented defaults", async () => {
   expect((await settingsOf()).board).toEqual({
     kafka: { bootstrap: "", clientId: "khala" },
     prefix: "flock.",

@@ -53,7 +53,7 @@ import {
 
 /** A running server. */
 export interface Khala {
-  /** Where it listens, such as `http://127.0.0.1:4000`. */
+  /** The server's URL, such as `http://127.0.0.1:4000`. */
   readonly url: string;
   readonly authority: Authority;
   readonly sync: SyncPlane;

@@ -13,7 +13,7 @@ import { parity, parityLines } from "./operations.ts";
 const app = defineApp({ models: [runSummaries] });
 const { topic } = runSummaries;
 
-test("a server with the convex second sink keeps it equal, and parity says so", async () => {
+test("keeps the Convex mirror equal, and parity reports so", async () => {
   await using own = await testDatabase();
   await using convex = await startConvexStandIn({ secret: "s3cret" });
   await using stack = new AsyncDisposableStack();

@@ -38,7 +38,7 @@ async function server(databaseUrl: string) {
   };
 }
 
-test("a model is rebuilt beside a running server, which sends its clients the changes and continues", async () => {
+test("rebuilds a model beside a running server, which sends its clients the changes and continues", async () => {
   await using own = await testDatabase();
   await using here = await server(own.url);
   await here.append("r1", "a");
@@ -74,7 +74,7 @@ test("a model is rebuilt beside a running server, which sends its clients the ch
   );
 });
 
-test("the journals are trimmed now, and the rows removed from each are reported", async () => {
+test("trims the journals at once, and reports the rows removed from each", async () => {
   await using own = await testDatabase();
   await using here = await server(own.url);
   await here.append("r1", "a");
@@ -93,7 +93,7 @@ test("the journals are trimmed now, and the rows removed from each are reported"
   expect(removed).toEqual([2]);
 });
 
-test("a new epoch begins, and running servers take it up", async () => {
+test("rotates the epoch, and running servers switch to it", async () => {
   await using own = await testDatabase();
   await using here = await server(own.url);
   const feed = await here.khala.sync.hub.feed(topic);
@@ -103,14 +103,14 @@ test("a new epoch begins, and running servers take it up", async () => {
   await patiently(() => expect(feed.epoch).toBe(epoch));
 });
 
-test("a topic that the app does not have is named, with those that it has", async () => {
+test("refuses an unknown topic with the app's topics", async () => {
   const options = { databaseUrl: "postgres://127.0.0.1:1/none", app, topic: "app.nothing" };
   await expect(reproject(options)).rejects.toThrow(
     'There is no topic "app.nothing". The app has: runtime.run_summaries.',
   );
 });
 
-test("a database that no server has started on is a clear error", async () => {
+test("reports a database that no server has started on", async () => {
   await using own = await testDatabase({ empty: true });
   for (const operation of [
     () => reproject({ databaseUrl: own.url, app, topic }),
@@ -123,7 +123,7 @@ test("a database that no server has started on is a clear error", async () => {
     });
 });
 
-test("a model that the database has not seen yet is a clear error", async () => {
+test("reports a model that the database does not have yet", async () => {
   await using own = await testDatabase();
   const other = defineApp({
     models: [defineModel({ topic: "app.new", prefix: "new", streams: [runs], project: (before) => before })],

@@ -64,7 +64,7 @@ export async function mintToken(
   return openIssuer(authSettings(config, dev), { clock: systemClock, newId })?.mint(request);
 }
 
-/** Which database to work on. Servers may run on it meanwhile. */
+/** The database to work on. Servers may keep running on it. */
 export interface OperationOptions {
   readonly databaseUrl: string;
   readonly log?: Logger;

@@ -124,7 +124,7 @@ export function convexSettings(config: Config): ConvexMirrorOptions {
   };
 }
 
-/** Where a worker is asked how it is; nowhere unless a port is set. */
+/** The address of a worker's health endpoints; none unless a port is set. */
 export function workerListenOptions(config: Config): ListenOptions | undefined {
   const { KHALA_HOST: host, KHALA_WORKER_PORT: port } = config;
   return port === undefined ? undefined : { host, port, setting: "KHALA_WORKER_PORT" };
@@ -161,7 +161,7 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
   };
 }
 
-/** How much of a server one org may use: nearly all of it, so that an org alone notices nothing, but never all. */
+/** The share of a server that one org may use: nearly all of it, so that a single org notices nothing, but never all. */
 function shareOfOneOrg(whole: number): number {
   return Math.max(1, Math.floor(whole * 0.9));
 }

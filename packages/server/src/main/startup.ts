@@ -18,7 +18,7 @@ export interface KhalaOptions {
   readonly config: Config;
   /** Development: makes its own key, mints tokens for every program on this machine. */
   readonly dev?: boolean;
-  /** The app is the demo, whose story the dashboard tells. */
+  /** Whether the app is the demo, which the dashboard explains. */
   readonly demo?: boolean;
   /** Folder of the dashboard's built files, to be served at `/`; without one there is a plain page. */
   readonly dashboard?: string;

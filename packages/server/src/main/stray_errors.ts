@@ -2,7 +2,7 @@ import { currentRun } from "../conversations/runs/run_scope.ts";
 
 /**
  * Handles rejections that nothing awaits, and exceptions that nothing catches, in this process. One that began in an
- * engine or a tool fails its run, and the process goes on. `unowned` gets the others: log it, stop the server, and exit
+ * engine or a tool fails its run, and the process continues. `unowned` gets the others: log it, stop the server, and exit
  * with an error. Returns a function that removes the handlers.
  */
 export function onStrayError(unowned: (error: unknown) => void): () => void {

@@ -21,7 +21,7 @@ export function findUnknownSettings(
 /** More edits than this are another word, not a misspelling. */
 const MAX_EDITS = 3;
 
-/** How many characters must be added, removed or replaced, or neighbours swapped, to make one text of the other. */
+/** The edit distance of two texts: characters added, removed or replaced, or neighbours swapped. */
 function editsBetween(from: string, to: string): number {
   let [twoBack, before]: [number[], number[]] = [[], Array.from({ length: to.length + 1 }, (_, i) => i)];
   for (let i = 1; i <= from.length; i++) {

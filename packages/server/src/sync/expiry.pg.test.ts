@@ -83,7 +83,7 @@ const stored = (database: Database) =>
 const entries = (database: Database) =>
   database.query({ text: "SELECT doc_key FROM runtime.sync_expiries ORDER BY doc_key" });
 
-test("an expired document is not listed, and is deleted with a tombstone; the others stay", async () => {
+test("an expired document is not listed, and is deleted with a tombstone; others stay", async () => {
   await using world = await open();
   const { database, parts, projected } = world;
   await append(parts, "old", "offer.made", { until: PAST });
@@ -100,7 +100,7 @@ test("an expired document is not listed, and is deleted with a tombstone; the ot
   expect(await deleteExpired(database, model, true)).toBe(0);
 });
 
-test("an event finds nothing of an expired document, whether or not it is deleted yet, and a rebuild agrees", async () => {
+test("an event sees an expired document as missing, deleted or not yet, and a rebuild gives the same", async () => {
   await using world = await open();
   const { database, parts, projected } = world;
   await append(parts, "a", "offer.made", { until: PAST });
@@ -127,7 +127,7 @@ test("an event finds nothing of an expired document, whether or not it is delete
   expect((await journalOf(database, model.topic)).at(-1)).toMatchObject({ key: "offer:a", version: 3n });
 });
 
-test("a document that no longer expires, or later, is not deleted", async () => {
+test("keeps a document whose expiry was removed or postponed", async () => {
   await using world = await open();
   const { database, parts, projected } = world;
   for (const id of ["a", "b"]) await append(parts, id, "offer.made", { until: PAST });
@@ -139,7 +139,7 @@ test("a document that no longer expires, or later, is not deleted", async () => 
   expect(await entries(database)).toEqual([{ doc_key: "offer:b" }]);
 });
 
-test("many expired documents go in bounded steps", async () => {
+test("deletes many expired documents in bounded steps", async () => {
   await using world = await open();
   const { database, parts, projected } = world;
   const made = Array.from({ length: EXPIRED_BATCH + 5 }, (_, i) =>
@@ -152,7 +152,7 @@ test("many expired documents go in bounded steps", async () => {
   expect(await listed(database)).toEqual([]);
 });
 
-test("an expiry that is no time sets the stream aside", async () => {
+test("sets aside a stream with an invalid expiry", async () => {
   await using world = await open();
   const { parts, projector, projected } = world;
   await append(parts, "a", "offer.made", { until: "tomorrow" });

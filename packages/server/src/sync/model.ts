@@ -1,7 +1,7 @@
 import type { AuthorityEvent, EventOf, StreamDefinition } from "../events/stream.ts";
 import { checkFields, type FieldOf, type IndexedFields, type OrderOf } from "./model_fields.ts";
 
-/** What a projection returns to delete its document. */
+/** The return value of a projection that deletes its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
 
 /** A projection: how events become the documents of one topic. */

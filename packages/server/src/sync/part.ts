@@ -8,7 +8,7 @@ export interface TopicPart {
   readonly value: string;
 }
 
-/** What a client follows: a topic, or a part of it. */
+/** A topic, or a part of it, that a client can follow. */
 export interface Followable {
   readonly model: Model;
   readonly part: TopicPart | undefined;

@@ -32,7 +32,7 @@ export interface SyncSettings {
 
 export interface SyncOptions extends SyncSettings {
   readonly models: Models;
-  /** How other processes are told that a topic has news. */
+  /** The notification to other processes that a topic has updates. */
   readonly wakeups: Pick<Wakeups, "send" | "within">;
   /** A second store that gets every update. */
   readonly mirror?: Mirror | undefined;
@@ -51,7 +51,7 @@ export interface SyncPlane extends Service {
   eraseRuns(org: string, subject: string, runIds: readonly string[]): Promise<Omit<ErasedEvents, "next">>;
   /** Wakeup: the authority log has news. */
   wakeProjectors(): void;
-  /** Whether the projections run in this process: then no other one needs to hear of events. */
+  /** Whether the projections run in this process: then no other process needs wakeups for events. */
   projecting(): boolean;
 }
 

@@ -12,7 +12,7 @@ import { foldEvents } from "./write/projection.ts";
 import { type Projector, type ProjectorOptions, startProjector } from "./write/projector.ts";
 import { openSink, type Sink } from "./write/sink.ts";
 
-/** What a process has of the sync plane, without feeds and gateway. */
+/** A process's part of the sync plane, without feeds and gateway. */
 export interface SyncParts extends AsyncDisposable {
   readonly context: Context;
   readonly authority: Authority;
@@ -61,7 +61,7 @@ export async function syncParts(
   };
 }
 
-/** Appends events to a run, of the org "acme" unless said otherwise, wherever it is. */
+/** Appends events to a run at any sequence, of the org "acme" by default. */
 export function appendRun(
   authority: Authority,
   streamId: string,
@@ -87,7 +87,7 @@ export async function liveDocuments(database: Database, model: Model): Promise<M
   return new Map(rows.map(({ key, ...document }) => [nameOf(document.org, key), document]));
 }
 
-/** What the model makes of the whole log, in memory. */
+/** The documents a model makes of the whole log, in memory. */
 export async function foldOf(database: Database, model: Model): Promise<Map<string, PlainDocument>> {
   const documents = new Map<string, CurrentDocument>();
   const payloads = new Map<string, PlainDocument>();
@@ -120,7 +120,7 @@ export async function projected(database: Database, model: Model): Promise<void>
   );
 }
 
-/** A row of the journal, as a test looks at it. */
+/** A row of the journal, in the form tests compare. */
 export interface JournalEntry {
   readonly watermark: bigint;
   readonly key: string;

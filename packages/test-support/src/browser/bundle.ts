@@ -1,6 +1,6 @@
 import { rolldown } from "rolldown";
 
-/** One script for a page or a worker, from a program of packages/test-support/src/programs and all that it imports, as it is in the source. */
+/** One script for a page or a worker, from a program of packages/test-support/src/programs and its imports, as in the source. */
 export async function bundleForBrowser(file: string, format: "iife" | "es" = "iife"): Promise<string> {
   const bundle = await rolldown({
     input: file,

@@ -13,18 +13,18 @@ export function chromiumExecutable(): string {
   return path;
 }
 
-/** A browser for the tests of a file. Disposing of it ends it, with all that is open in it. */
+/** A browser for the tests of a file. Disposing of it closes everything in it. */
 export interface TestBrowser extends AsyncDisposable {
-  /** A place of a test's own: nothing that others stored is there. */
+  /** A browser context of a test's own, without anything that others stored. */
   context(options?: BrowserContextOptions): Promise<TestContext>;
 }
 
 /** A context of a test, closed at its end: `await using`. */
 export interface TestContext extends AsyncDisposable {
   readonly browser: BrowserContext;
-  /** What pages wrote to the console as errors, and errors that nobody caught; a test expects none. */
+  /** Errors that pages wrote to the console, and uncaught errors; a test expects none. */
   readonly problems: readonly string[];
-  /** A new page, which then shows the address, if there is one. */
+  /** A new page, which then shows the address, if one is given. */
   open(url?: string): Promise<Page>;
   /**
    * Answers this address, and no other, with a page that runs the script: no server is asked. To the browser such a page comes from
@@ -49,7 +49,7 @@ export async function startChromium(): Promise<TestBrowser> {
   };
 }
 
-/** What tests use of a context, with the problems of its pages collected. */
+/** The part of a context that tests use, with the problems of its pages collected. */
 export function testContext(context: BrowserContext): TestContext {
   const problems: string[] = [];
   // A busy machine may take its time.
@@ -78,7 +78,7 @@ export function testContext(context: BrowserContext): TestContext {
       await context.route("**/favicon.ico", (route) => route.fulfill({ status: 204 }));
     },
     async [Symbol.asyncDispose]() {
-      // A test may end while a request is being answered: nobody waits for that, and its failure is nobody's.
+      // A test may end while a request is being answered: nothing waits for it, and its failure is ignored.
       const routed = [context, ...context.pages()];
       await Promise.allSettled(routed.map((each) => each.unrouteAll({ behavior: "ignoreErrors" })));
       await context.close();

@@ -9,9 +9,9 @@ import { chromiumExecutable, type TestContext, testContext } from "./chromium.ts
 /** A browser with a profile on disk, which can be ended as a crash of the machine would end it. */
 export interface ChromiumProcess extends AsyncDisposable {
   readonly context: TestContext;
-  /** Lets it finish what it is about, as a person who closes the window does. */
+  /** Closes it in order, as a person who closes the window does. */
   quit(): Promise<void>;
-  /** SIGKILL: it finishes nothing. */
+  /** Kills it with SIGKILL: it finishes nothing. */
   kill(): Promise<void>;
 }
 

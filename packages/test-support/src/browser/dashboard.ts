@@ -18,7 +18,7 @@ import { type TestDatabase, testDatabase } from "../postgres/test_database.ts";
 
 const FOLDER = join(import.meta.dirname, "../../../../apps/dashboard");
 
-/** The subject of a page on a development server, which owns what tests write. */
+/** The subject of a page on a development server, which owns all that tests write. */
 export const DEVELOPER = { sub: "dev", org_id: "demo" } as const;
 
 /** A server with the dashboard. Disposing of it stops it, and drops its database. */
@@ -33,12 +33,12 @@ export interface DashboardServer extends AsyncDisposable {
 }
 
 export interface DashboardOptions {
-  /** Instead of an app made of the other options. */
+  /** Used instead of an app made of the other options. */
   readonly app?: Parameters<typeof createKhala>[0];
   readonly agents?: NonNullable<AppDefinition["agents"]>;
   readonly engine?: NonNullable<AppDefinition["engine"]>;
   readonly settings?: Readonly<Record<string, string>>;
-  /** Home tells the story of the demo. */
+  /** Whether Home shows the demo. */
   readonly demo?: boolean;
 }
 
@@ -91,7 +91,7 @@ interface BuiltPage extends AsyncDisposable {
   readonly folder: string;
 }
 
-/** The page that the install built while it is newer than the sources, otherwise a new build. */
+/** The page built by the install if it is newer than the sources, otherwise a new build. */
 async function builtPage(): Promise<BuiltPage> {
   const built = join(FOLDER, "dist");
   const index = join(built, "index.html");

@@ -15,7 +15,7 @@ const LOCK = join(
   `khala-dashboard-${createHash("sha256").update(ROOT).digest("hex").slice(0, 16)}.lock`,
 );
 
-/** Builds the page of `khala dev` unless the install did: it may have been told to run no scripts. */
+/** Builds the page of `khala dev` unless the install did: an install may skip its scripts. */
 export function ensureDashboard(): Promise<void> {
   return ensureBuilt({ page: PAGE, lock: LOCK, waitMs: 2 * BUILD_MS }, async () => {
     await promisify(execFile)(process.execPath, [join(ROOT, "scripts/build_dashboard.ts")], {

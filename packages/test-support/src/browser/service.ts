@@ -40,7 +40,7 @@ async function find(): Promise<string | undefined> {
   return undefined;
 }
 
-/** Answers what went wrong. */
+/** Returns the error, if there is one. */
 async function install(): Promise<string> {
   const options = { timeout: 300_000, env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" } };
   const asRoot = process.getuid?.() === 0 ? [] : ["sudo", "-n"];

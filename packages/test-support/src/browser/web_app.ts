@@ -2,9 +2,9 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** An app's own web server, as it stands beside Khala: the page at `/`, and scripts by their paths. */
+/** An app's own web server beside Khala: the page at `/`, and scripts by their paths. */
 export interface WebApp extends AsyncDisposable {
-  /** To be named in the server's KHALA_ORIGINS. */
+  /** The origin for the server's KHALA_ORIGINS. */
   readonly origin: string;
 }
 

@@ -20,7 +20,7 @@ export interface Received {
   readonly binary: boolean;
 }
 
-/** How a push was answered. */
+/** The reply to a push. */
 export interface Answer<T = Record<string, unknown>> {
   readonly status: string;
   readonly response: T;
@@ -51,7 +51,7 @@ export interface Batch {
   readonly replay_complete?: boolean;
 }
 
-/** What the server pushes on the sync channel. */
+/** The server's pushes on the sync channel. */
 export interface SyncFrame {
   readonly update_batch?: Batch;
   readonly heartbeat?: { readonly watermarks?: Readonly<Record<string, Cursor>> };
@@ -145,7 +145,7 @@ export class RawClient extends Changes implements AsyncDisposable {
     return this.batches.flatMap((batch) => batch.updates ?? []);
   }
 
-  /** Sends whatever it is given. */
+  /** Sends any message. */
   send(data: string | Uint8Array): void {
     this.ws.send(data);
   }

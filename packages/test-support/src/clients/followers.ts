@@ -11,7 +11,7 @@ export async function followRuns(server: TestServer, org: string, sub: string, p
   return Object.assign(raw, { token });
 }
 
-/** Resolves when all that was committed before has reached the sockets that were to get it. */
+/** Resolves when everything committed before has reached the sockets that should get it. */
 export async function delivered(server: TestServer, ...clients: readonly RawClient[]): Promise<void> {
   await server.caughtUp(RUNS);
   for (const client of clients) await client.push("sync:v1", "heartbeat");

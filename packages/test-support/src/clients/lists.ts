@@ -23,7 +23,7 @@ export async function listPage(server: TestServer, token: string, topic: string,
   return (await response.json()) as Page;
 }
 
-/** All pages of a list. The cursor is the first page's: what changed after it is repeated by the replay. */
+/** All pages of a list. The cursor is the first page's: changes after it are repeated by the replay. */
 export async function listAll(server: TestServer, token: string, topic: string) {
   const documents: Document[] = [];
   let page = await listPage(server, token, topic, "limit=1000");
@@ -41,7 +41,7 @@ export function versionsOf(documents: readonly Document[]): Map<string, string> 
   return new Map(documents.map(({ doc_key, doc_version }) => [doc_key, doc_version]));
 }
 
-/** Applies updates the way a client does, and insists on their order. */
+/** Applies updates as a client does, and checks their order. */
 export function applyUpdates(state: Map<string, string>, updates: readonly Update[], after = 0n): bigint {
   const versions = new Map<string, bigint>();
   let last = after;

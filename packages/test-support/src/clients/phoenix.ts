@@ -1,6 +1,6 @@
 import { WebSocket } from "ws";
 
-/** What the tests use of the npm client. */
+/** The part of the npm client that tests use. */
 export interface PhoenixSocket {
   connect(): void;
   disconnect(callback?: () => void): void;
@@ -48,11 +48,11 @@ export async function openPhoenix(
 ): Promise<PhoenixSocket & Disposable> {
   const { Socket }: { Socket: SocketClass } = await import(/* @vite-ignore */ client.name);
   const socket = new Socket(endpoint, { transport: WebSocket, ...options });
-  // It closes in its own time: waiting for it would slow every test down.
+  // It closes by itself: waiting for it would slow every test down.
   return Object.assign(socket, { [Symbol.dispose]: () => socket.disconnect() });
 }
 
-/** How a push of the npm client was answered. */
+/** The reply to a push of the npm client. */
 export function answerOf<T = Record<string, unknown>>(
   push: PhoenixPush,
 ): Promise<{ status: string; response: T }> {

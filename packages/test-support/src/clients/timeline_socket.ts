@@ -11,7 +11,7 @@ const DEADLINE_MS = 20_000;
 export class TimelineSocket extends Changes implements AsyncDisposable {
   readonly ws: WebSocket;
   readonly frames: TimelineJson[] = [];
-  /** The text of each frame, as it came. */
+  /** The text of each frame, in order of arrival. */
   readonly raw: string[] = [];
   readonly view = new TimelineView();
   closed: { code: number; reason: string } | undefined;
@@ -64,7 +64,7 @@ export class TimelineSocket extends Changes implements AsyncDisposable {
     this.ws.send(typeof message === "string" ? message : JSON.stringify(message));
   }
 
-  /** The types of the frames that came, without heartbeats. */
+  /** The types of the received frames, without heartbeats. */
   get types(): string[] {
     return this.frames.map(({ type }) => type).filter((type) => type !== "heartbeat");
   }
@@ -84,7 +84,7 @@ export class TimelineSocket extends Changes implements AsyncDisposable {
     return this.frame(`a frame of type ${type}`, (frame) => frame.type === type);
   }
 
-  /** Waits until a run has ended, however it did. */
+  /** Waits until a run has ended, with any outcome. */
   runEnded(runId: string): Promise<TimelineJson> {
     return this.frame("the end of the run", ({ run_id, event }) => {
       return run_id === runId && (event?.run_finished || event?.run_failed || event?.run_stopped);

@@ -17,12 +17,12 @@ export interface TimelineJson {
   readonly expires_at?: string;
 }
 
-/** What a client makes of the frames that it gets: the text of each message, and whether anything is missing or doubled. */
+/** A client's view of its frames: the text of each message, and whether anything is missing or repeated. */
 export class TimelineView {
   readonly texts = new Map<string, string>();
   /** The cursor to resume from. */
   cursor: string | undefined;
-  /** Entries that came out of turn. */
+  /** Entries that came out of order. */
   readonly wrong: string[] = [];
   #seq = 0n;
 
@@ -47,7 +47,7 @@ export class TimelineView {
   }
 }
 
-/** The sequence in a cursor. Clients cannot look into it; tests do. */
+/** The sequence in a cursor. Cursors are opaque to clients; tests decode them. */
 export function seqOf(cursor: string): bigint {
   return parseCursor(cursor, "cursor").seq;
 }

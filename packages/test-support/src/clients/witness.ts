@@ -15,40 +15,40 @@ export interface WitnessOptions extends WitnessHttpOptions {
   readonly subject: string;
   readonly topics: readonly string[];
   readonly encoding?: Encoding;
-  /** What an earlier witness saved: it goes on from there. */
+  /** The saved state of an earlier witness, from which it continues. */
   readonly saved?: SavedWitness;
-  /** Starts by asking for all that is retained, instead of with a list. */
+  /** Starts by asking for everything that is retained, instead of with a list. */
   readonly fromStart?: boolean;
   /** Called after each batch is applied. */
   readonly onBatch?: (topic: string) => void;
 }
 
-/** What a witness persists: the view of each topic. */
+/** The persisted state of a witness: the view of each topic. */
 export type SavedWitness = Readonly<Record<string, SavedView>>;
 
 const BEAT_MS = 100;
-/** A gateway that leaves this many heartbeats unanswered is considered dead. */
+/** A gateway that leaves this many heartbeats unanswered counts as dead. */
 const MOST_UNANSWERED = 30;
 
-/** The id of a stream, which names its owner: every document's key contains it. */
+/** The id of a stream, which contains its owner; every document's key contains the id. */
 export function ownedId(org: string, owner: string, name: string): string {
   return `${org}.${owner}.${name}`;
 }
 
-/** The org and the owner that a document's key names. */
+/** The org and the owner in a document's key. */
 function ownerOf(docKey: string): { org: string; owner: string } {
   const [, org = "", owner = ""] = /(?:^|:)([\w-]+)\.([\w-]+)\.[\w-]+/.exec(docKey) ?? [];
   return { org, owner };
 }
 
 /**
- * A client that keeps its own copy, comes back by itself to any gateway, and takes down every promise that is broken:
- * order, progress, access, and, whenever it stands where a list does, completeness.
+ * A client that keeps its own copy, reconnects by itself to any gateway, and records every broken promise:
+ * order, progress, access, and, whenever its position equals that of a list, completeness.
  */
 export class Witness {
   readonly name: string;
   readonly violations: string[] = [];
-  /** Every stale_cursor answer that it got. */
+  /** Every stale_cursor answer. */
   readonly stales: { topic: string; sent: Cursor; floor: Cursor }[] = [];
   /** The close code of each connection that ended. */
   readonly closes: number[] = [];
@@ -59,11 +59,11 @@ export class Witness {
   readonly #views: Map<string, WitnessView>;
   #stopping = new AbortController();
   #started = false;
-  /** The token that a connection is being opened with is not the newest. */
+  /** Whether a connection is being opened with a token that is not the newest. */
   #outdated = false;
   #running: Promise<void> = Promise.resolve();
   #socket: WitnessSocket | undefined;
-  /** Why it is not connected, when it is not. */
+  /** The reason it is not connected, when it is not. */
   trouble = "";
 
   constructor(options: WitnessOptions) {
@@ -92,7 +92,7 @@ export class Witness {
     return [...this.#views.values()];
   }
 
-  /** Whether it is meant to be connected. */
+  /** Whether it should be connected. */
   get started(): boolean {
     return this.#started;
   }
@@ -109,7 +109,7 @@ export class Witness {
     return this;
   }
 
-  /** Breaks the connection without a word and stays away. */
+  /** Breaks the connection without closing it, and stays away. */
   async stop(): Promise<void> {
     this.#started = false;
     this.#stopping.abort();
@@ -117,7 +117,7 @@ export class Witness {
     await this.#running;
   }
 
-  /** Breaks the connection without a word; it comes back. */
+  /** Breaks the connection without closing it, and reconnects. */
   drop(): void {
     this.#socket?.terminate();
   }
@@ -130,14 +130,14 @@ export class Witness {
     this.#socket?.resume();
   }
 
-  /** Its rights changed: shows a fresh token on the open socket, or on the one that is being opened. */
+  /** Its rights changed: sends a new token on the open socket, or on the one being opened. */
   async reauthenticate(): Promise<void> {
     this.#outdated = true;
     const token = await this.#options.token();
     this.#socket?.push("auth", AuthSchema, { token }, { token });
   }
 
-  /** How it is, for the report of a failure. */
+  /** Its state, for the report of a failure. */
   describe(): string {
     const state = this.connected ? "connected" : `away (${this.trouble})`;
     const views = this.views.map(({ topic, cursor, live, replaying }) => {
@@ -160,7 +160,7 @@ export class Witness {
         this.trouble = (error as Error).message;
       }
       for (const view of this.views) view.end();
-      // Spread out, as a fleet of clients must be.
+      // With jitter, as a fleet of clients needs.
       if (!signal.aborted) await delay(20 + random() * 80);
     }
   }
@@ -203,7 +203,7 @@ export class Witness {
     }
   }
 
-  /** Follows topics from where it stands; without a position it lists first. */
+  /** Follows topics from its position; without a position it lists first. */
   async #subscribe(
     socket: WitnessSocket,
     views: readonly WitnessView[],
@@ -256,7 +256,7 @@ export class Witness {
     for (const [topic, position] of Object.entries(positions)) this.view(topic).progress(position);
   }
 
-  /** A fresh list of a topic, all pages, asked of any gateway. */
+  /** A new list of a topic, all pages, from any gateway. */
   list(topic: string): Promise<Listed> {
     return this.#http.list(topic);
   }

@@ -3,14 +3,14 @@ import type { HeldDocument, Listed } from "./witness_view.ts";
 import { type Cursor, cursorOf } from "./witness_wire.ts";
 
 export interface WitnessHttpOptions {
-  /** The gateways; any of them is asked. */
+  /** The gateways; each request goes to one of them. */
   readonly urls: () => readonly string[];
   /** A token for the witness, fresh for every connection and request. */
   readonly token: () => Promise<string>;
   readonly random: Random;
 }
 
-/** What a witness asks over HTTP. */
+/** A witness's requests over HTTP. */
 export class WitnessHttp {
   readonly #options: WitnessHttpOptions;
 
@@ -32,14 +32,14 @@ export class WitnessHttp {
     do {
       const page = (await this.#get(`${url}/sync/v1/list/${topic}?limit=1000${after}`)) as ListJson;
       for (const document of page.documents) documents.set(document.doc_key, heldOf(document));
-      // The first page's position: what changes while the others are read comes again.
+      // The first page's position: changes made while the others are read come again.
       cursor ??= cursorOf(page.cursor);
       after = page.next === null ? "" : `&after=${page.next}`;
     } while (after);
     return { documents, cursor };
   }
 
-  /** One document; undefined when it is not there, or not the witness's to see. */
+  /** One document; undefined when it does not exist or the witness may not see it. */
   async document(docKey: string): Promise<HeldDocument | undefined> {
     const url = `${this.anyUrl()}/sync/v1/doc/${encodeURIComponent(docKey)}`;
     const document = (await this.#get(url)) as DocumentJson | undefined;

@@ -37,14 +37,14 @@ const listed = (watermark: number, ...updates: WireUpdate[]) => ({
   ),
 });
 
-test("what is in order is not complained about", async () => {
+test("accepts updates that arrive in order", async () => {
   await received(4, update("mine:1", 1, 1), update("mine:2", 1, 3));
   await received(5, update("mine:1", 2, 5));
   expect(view.agreesWith(listed(5, update("mine:1", 2, 5), update("mine:2", 1, 3)))).toBe(true);
   expect(accused).toEqual([]);
 });
 
-test("a version, a watermark or a position that goes back is taken down", async () => {
+test("records a version, a watermark or a position that goes back", async () => {
   await received(2, update("mine:1", 2, 2));
   await received(3, update("mine:1", 1, 3));
   await received(4, update("mine:2", 1, 2));
@@ -63,12 +63,12 @@ test("a foreign document and a wrong hash are recorded as violations", async () 
   expect(view.cursor).toEqual({ epoch: EPOCH, watermark: 2n });
 });
 
-test("an epoch that changes along the way is taken as it comes", () => {
+test("accepts an epoch that changes on the way", () => {
   view.progress({ epoch: "e2", watermark: 9n });
   expect([accused, view.cursor]).toEqual([[], { epoch: "e2", watermark: 9n }]);
 });
 
-test("a gap is taken down as soon as it stands where a list does", async () => {
+test("records a gap once its position equals that of a list", async () => {
   await received(2, update("mine:1", 1, 1));
   expect(view.agreesWith(listed(3, update("mine:1", 1, 1)))).toBe(false);
   expect(view.agreesWith(listed(2, update("mine:2", 1, 2)))).toBe(true);

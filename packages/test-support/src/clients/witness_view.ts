@@ -26,16 +26,16 @@ export interface WireBatch {
   readonly replayComplete: boolean;
 }
 
-/** One topic as a client keeps it, and every promise that was broken on the way. */
+/** A client's copy of one topic, and every promise broken on the way. */
 export class WitnessView {
   readonly topic: string;
   readonly #documents = new Map<string, HeldDocument>();
   readonly #mayBeTold: (update: WireUpdate) => boolean;
   readonly #accuse: (what: string) => void;
-  /** Keys that a tombstone was received for. */
+  /** Keys of received tombstones. */
   readonly tombstones = new Set<string>();
   #cursor: Cursor | undefined;
-  /** What this subscription has received so far; undefined while there is none. */
+  /** The updates of this subscription; undefined without one. */
   #received: { newest: bigint; versions: Map<string, bigint>; complete: boolean } | undefined;
 
   constructor(
@@ -51,7 +51,7 @@ export class WitnessView {
     this.#cursor = saved?.cursor;
   }
 
-  /** Complete up to here; undefined before the first list and after the position became stale. */
+  /** The position up to which it is complete; undefined before the first list and after the position became stale. */
   get cursor(): Cursor | undefined {
     return this.#cursor;
   }
@@ -73,25 +73,25 @@ export class WitnessView {
     this.#received = { newest: from.watermark, versions: new Map(), complete: false };
   }
 
-  /** The subscription is over: its order says nothing about the next one. */
+  /** Ends the subscription: its order says nothing about the next one. */
   end(): void {
     this.#received = undefined;
   }
 
-  /** The position is stale: what is held is not to be continued. */
+  /** Marks the position as stale: the copy cannot be continued. */
   forget(): void {
     this.end();
     this.#cursor = undefined;
   }
 
-  /** Takes a list as the whole truth. */
+  /** Replaces the copy with a list. */
   reset({ documents, cursor }: Listed): void {
     this.#documents.clear();
     for (const [key, document] of documents) this.#documents.set(key, document);
     this.#cursor = cursor;
   }
 
-  /** Takes a batch; the position moves after what it brings. `fetch` gets what was too large to be sent. */
+  /** Applies a batch; the position moves afterwards. `fetch` gets documents too large to be sent. */
   async apply(batch: WireBatch, fetch: (docKey: string) => Promise<HeldDocument | undefined>): Promise<void> {
     const received = this.#received;
     if (!received) return this.#accuse("a batch without a subscription");
@@ -129,7 +129,7 @@ export class WitnessView {
     if (op === "upsert" && !update.fetchRequired) {
       if (payload === undefined) return this.#accuse(`${name} has no payload`);
       const document = JSON.parse(payload);
-      // A document that a test damaged on purpose is sent as it is where the journal only points to it.
+      // A document that a test damaged on purpose is sent as it is when the journal only points to it.
       if (document.damaged !== true && hash("sha256", canonicalJson(document), "hex") !== sent)
         this.#accuse(`${name} does not hash to ${sent}`);
     }
@@ -142,7 +142,7 @@ export class WitnessView {
     this.#cursor = through;
   }
 
-  /** Whether it stands where a list does, which must then be what it holds. */
+  /** Whether its position equals that of a list, whose documents it must then hold. */
   agreesWith(list: Listed): boolean {
     const { epoch, watermark } = list.cursor;
     if (this.#cursor?.epoch !== epoch || this.#cursor.watermark !== watermark) return false;
@@ -162,7 +162,7 @@ export class WitnessView {
     }
   }
 
-  /** The documents that are there now, by key. */
+  /** The current documents, by key. */
   get documents(): ReadonlyMap<string, HeldDocument> {
     return new Map([...this.#documents].filter(([, document]) => document.hash !== null));
   }

@@ -26,7 +26,7 @@ export interface WireUpdate {
   readonly fetchRequired: boolean;
 }
 
-/** What a server says, in either encoding. */
+/** Messages of a server, in either encoding. */
 export type WireMessage =
   | { kind: "reply"; ref: string; ok: boolean; positions: Record<string, Cursor>; reason: string }
   | { kind: "batch"; topic: string; updates: WireUpdate[]; through: Cursor; replayComplete: boolean }
@@ -53,7 +53,7 @@ const protoCursors = (from: Readonly<Record<string, CursorMessage>>) =>
     Object.entries(from).map(([topic, { epoch, watermark }]) => [topic, { epoch, watermark }]),
   );
 
-/** One connection: joined to the sync channel, saying everything it hears in order. */
+/** One connection, joined to the sync channel, that passes on every message in order. */
 export class WitnessSocket {
   readonly #ws: WebSocket;
   readonly #encoding: Encoding;
@@ -61,7 +61,7 @@ export class WitnessSocket {
   /** Which message a binary reply holds. */
   readonly #asked = new Map<string, "subscribe" | "heartbeat" | "auth">();
   #refs = 1;
-  /** Heartbeats since something was heard. */
+  /** Heartbeats sent since the last message. */
   unanswered = 0;
 
   private constructor(ws: WebSocket, encoding: Encoding, onMessage: (message: WireMessage) => void) {
@@ -70,7 +70,7 @@ export class WitnessSocket {
     this.#onMessage = onMessage;
   }
 
-  /** Connects and joins. What is heard goes to `onMessage`, at last that the connection is closed. */
+  /** Connects and joins. Messages go to `onMessage`, and at last the close of the connection. */
   static open(
     url: string,
     token: string,
@@ -91,7 +91,7 @@ export class WitnessSocket {
     });
   }
 
-  /** Pushes JSON, or the message that it stands for; the ref that the reply will bear. */
+  /** Pushes JSON, or the message of the same content; returns the ref of the reply. */
   push<S extends DescMessage>(
     event: "subscribe" | "heartbeat" | "auth",
     schema: S,
@@ -109,7 +109,7 @@ export class WitnessSocket {
     return ref;
   }
 
-  /** Stops reading, as a client does whose machine is too busy. */
+  /** Stops reading, as a client on a busy machine does. */
   pause(): void {
     this.#ws.pause();
   }
@@ -123,7 +123,7 @@ export class WitnessSocket {
     return this.#ws.isPaused;
   }
 
-  /** Breaks the connection without a word. */
+  /** Breaks the connection without closing it. */
   terminate(): void {
     this.#ws.terminate();
   }

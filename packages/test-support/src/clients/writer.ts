@@ -9,9 +9,9 @@ export interface WriterOptions {
   readonly urls: () => readonly string[];
   readonly token: () => Promise<string>;
   readonly random: Random;
-  /** How many runs it works on. */
+  /** The number of runs it appends to. */
   readonly runs: number;
-  /** How long it waits for an answer. */
+  /** The time it waits for an answer. */
   readonly timeoutMs?: number;
 }
 
@@ -27,21 +27,21 @@ export class Writer {
   #stopping = false;
   #abandoned = false;
   #running: Promise<void> = Promise.resolve();
-  /** Requests that had to be repeated. */
+  /** The number of repeated requests. */
   retries = 0;
-  /** Those of them that were not answered with a 503 that says when to come back. */
+  /** The number of those that were not answered with a 503 and a delay. */
   readonly failures: string[] = [];
 
   constructor(options: WriterOptions) {
     this.#options = options;
   }
 
-  /** How many steps of each run were acknowledged, by the document's key. */
+  /** The acknowledged steps of each run, by the document's key. */
   get steps(): ReadonlyMap<string, number> {
     return this.#steps;
   }
 
-  /** Forgets what was acknowledged: a restored backup does not have it. */
+  /** Forgets acknowledged steps: a restored backup does not have them. */
   forget(): void {
     this.#steps.clear();
   }
@@ -50,7 +50,7 @@ export class Writer {
     return [...this.#steps.values()].reduce((sum, steps) => sum + steps, 0);
   }
 
-  /** Writes one step after another until `stop`, and now and then changes who may see a run. */
+  /** Appends one step after another until `stop`, and sometimes changes who may see a run. */
   start(): this {
     const { random } = this.#options;
     this.#stopping = false;
@@ -107,7 +107,7 @@ export class Writer {
     for (const id of ids) await this.append("/runtime/v1/runs", id, events);
   }
 
-  /** Appends events, however often it takes. Throws when it is refused for good. */
+  /** Appends events, with retries. Throws when they are refused for good. */
   async append(path: string, id: string, events: readonly NewEvent[]): Promise<void> {
     const { urls, token, random, timeoutMs = 2_000 } = this.#options;
     const body = JSON.stringify({ events: events.map((event) => ({ event_id: randomUUID(), ...event })) });

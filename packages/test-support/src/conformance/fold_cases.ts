@@ -45,10 +45,10 @@ const file = { url: "/files/f", media_type: "image/png", name: "a.png", size: "3
 const decision = { approved: false, reason: "Too much.", decided_by: "ann", decided_at: AT };
 const source = { source_id: "s", url: "https://example.com", title: "Example" };
 
-/** The cases of the fold. Both sides run all of them. */
+/** The cases of the fold, which the server and the client both run. */
 export const FOLD_CASES: readonly FoldCase[] = [
   {
-    name: "parts are in the order in which they were begun, and deltas are joined",
+    name: "orders parts by their beginning, and joins deltas",
     events: [
       started,
       asked,
@@ -79,14 +79,14 @@ export const FOLD_CASES: readonly FoldCase[] = [
     ],
   },
   {
-    name: "a message of several parts keeps them",
+    name: "keeps the parts of a message",
     events: [{ message: { message_id: "u", role: "user", parts: [{ text: "See" }, { file }] } }],
     messages: [
       { message_id: "u", role: "user", run_id: "r", parts: [{ text: "See" }, { file }], status: "done" },
     ],
   },
   {
-    name: "a message replaces the one with its id, in its place",
+    name: "replaces the message with the same id in place",
     events: [
       started,
       asked,
@@ -108,7 +108,7 @@ export const FOLD_CASES: readonly FoldCase[] = [
     ],
   },
   {
-    name: "messages of a run follow each other",
+    name: "keeps the messages of a run in order",
     events: [started, asked, delta("one"), delta("two", "n"), { run_stopped: {} }],
     messages: [
       question,
@@ -117,7 +117,7 @@ export const FOLD_CASES: readonly FoldCase[] = [
     ],
   },
   {
-    name: "a resumed run is cut back to what is kept, and goes on",
+    name: "cuts a resumed run back to the kept part, and continues it",
     events: [
       started,
       asked,
@@ -133,12 +133,12 @@ export const FOLD_CASES: readonly FoldCase[] = [
     messages: [question, answer([{ text: "one " }, tool("a"), { text: "two" }], { status: "streaming" })],
   },
   {
-    name: "a resumed run of which nothing is kept begins again",
+    name: "restarts a resumed run without a kept part",
     events: [started, asked, delta("lost"), { run_resumed: { attempt: 1 } }, delta("again")],
     messages: [question, answer([{ text: "again" }], { status: "streaming" })],
   },
   {
-    name: "a call says what it waits for, and what was decided",
+    name: "a tool call has its pending approval or output, and the decision",
     events: [
       started,
       asked,
@@ -165,7 +165,7 @@ export const FOLD_CASES: readonly FoldCase[] = [
     ],
   },
   {
-    name: "a result without its call is kept",
+    name: "keeps a result without its call",
     events: [{ tool_result: { message_id: "m", tool_call_id: "t", tool: "search", error: "No network." } }],
     messages: [
       {
@@ -178,7 +178,7 @@ export const FOLD_CASES: readonly FoldCase[] = [
     ],
   },
   {
-    name: "an event that names no message is part of none",
+    name: "leaves an event without a message id out of every message",
     events: [{ custom: { name: "ping", data: 1 } }, { status: { text: "busy" } }],
     messages: [],
   },

@@ -20,17 +20,17 @@ const DEPENDENCIES = [
 export interface KafkaBinary {
   readonly java: string;
   readonly classpath: string;
-  /** Its classes as Java keeps them ready: it starts in half the time. */
+  /** Its classes in Java's archive: it starts in half the time. */
   readonly archive?: string;
   /** Runs it in a container of this engine, from `image`. */
   readonly container?: string;
   readonly image?: string;
 }
 
-/** What Maven needs, by package. */
+/** The programs Maven needs, by package. */
 export const MAVEN_NEEDS = { "default-jre-headless": "java", maven: "mvn" } as const;
 
-/** Looks for a Kafka on PATH, then for one that was fetched before, then for a container engine that works. */
+/** Finds a Kafka on PATH, then one fetched before, then a container engine that works. */
 export async function findKafka(): Promise<KafkaBinary | undefined> {
   const java = await onPath("java");
   if (java) {
@@ -48,13 +48,13 @@ export async function findKafka(): Promise<KafkaBinary | undefined> {
       await run(container, ["run", "--rm", "--entrypoint", "java", IMAGE, "-version"], { timeout: 120_000 });
       return { java: "java", classpath: "/opt/kafka/libs/*", container, image: IMAGE };
     } catch {
-      // Not installed, not running, or without the image: the next one.
+      // Not installed, not running, or without the image: try the next one.
     }
   }
   return undefined;
 }
 
-/** Fetches the broker by Maven, once for this machine. */
+/** Fetches the broker with Maven, once for this machine. */
 export async function fetchKafka(signal: AbortSignal): Promise<KafkaBinary> {
   const jars = await cached(CACHE, async (folder) => {
     await writeFile(join(folder, "pom.xml"), pom());

@@ -14,7 +14,7 @@ afterEach(async () => {
   await rm(cache, { recursive: true, force: true });
 });
 
-test("of two that make the same folder at once, one is kept whole, and both get it", async () => {
+test("keeps one whole folder when two callers make it at once, and returns it to both", async () => {
   const both = Promise.withResolvers<void>();
   let making = 0;
   const make = (name: string) =>
@@ -29,7 +29,7 @@ test("of two that make the same folder at once, one is kept whole, and both get 
   expect(await readdir(cache)).toEqual(["thing"]);
 });
 
-test("what fails is not kept, and can be tried again", async () => {
+test("does not keep a folder whose making failed, and makes it at the next call", async () => {
   const failing = cached("thing", () => Promise.reject(new Error("no compiler")));
   await expect(failing).rejects.toThrow("no compiler");
   expect(await findCached("thing")).toBeUndefined();
@@ -37,14 +37,14 @@ test("what fails is not kept, and can be tried again", async () => {
   expect(await findCached("thing")).toBe(join(cache, "thing"));
 });
 
-test("what a killed run has left half made goes after an hour", async () => {
+test("removes the half-made folders of killed runs after an hour", async () => {
   for (const name of ["old.making-1", "new.making-2"]) await mkdir(join(cache, name));
   await utimes(join(cache, "old.making-1"), 0, 0);
   await cached("thing", async () => {});
   expect((await readdir(cache)).sort()).toEqual(["new.making-2", "thing"]);
 });
 
-test("a step that fails says what it printed, and one that is called off ends with all that it started", async () => {
+test("a failed step reports its output, and an aborted step ends with its child processes", async () => {
   const signal = AbortSignal.timeout(20_000);
   await expect(step("sh", ["-c", "echo broken; exit 3"], { cwd: cache, signal })).rejects.toThrow(
     /ended with 3:\nbroken/,

@@ -7,18 +7,18 @@ import { watchdog } from "../processes/watchdog.ts";
 
 const ABANDONED_MS = 3_600_000;
 
-/** Where things lie that take minutes to make, outside any checkout. */
+/** The folder for things that take minutes to make, outside any checkout. */
 const cacheFolder = () =>
   process.env.KHALA_TEST_CACHE ??
   join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "khala-tests");
 
-/** The folder of that name, if it was made before. */
+/** The cached folder of that name, if there is one. */
 export async function findCached(name: string): Promise<string | undefined> {
   const folder = join(cacheFolder(), name);
   return (await exists(folder)) ? folder : undefined;
 }
 
-/** The folder of that name, made now if need be. Of two runs that make it at once, the first to finish is kept. */
+/** The cached folder of that name, made if it is missing. Of two runs that make it at once, the first to finish wins. */
 export async function cached(name: string, make: (folder: string) => Promise<void>): Promise<string> {
   const found = await findCached(name);
   if (found) return found;
@@ -36,7 +36,7 @@ export async function cached(name: string, make: (folder: string) => Promise<voi
   return join(cache, name);
 }
 
-/** Removes what runs that were killed have left half made. */
+/** Removes half-made folders of killed runs. */
 async function removeAbandoned(cache: string): Promise<void> {
   for (const name of await readdir(cache)) {
     if (!name.includes(".making-")) continue;
@@ -53,12 +53,12 @@ export interface StepOptions {
   readonly signal: AbortSignal;
 }
 
-/** Runs a program behind the tests, which go first; fails with the end of what it printed. */
+/** Runs a program at low priority; fails with the end of its output. */
 export async function step(command: string, args: readonly string[], options: StepOptions): Promise<void> {
   const { PATH = "" } = process.env;
   const child = spawn("nice", ["-n", "5", command, ...args], {
     cwd: options.cwd,
-    // Programs that it starts are built for, and run by, the Node that runs the tests.
+    // The programs it starts are built for, and run by, the Node that runs the tests.
     env: { ...process.env, PATH: `${dirname(process.execPath)}${delimiter}${PATH}`, ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
     // A group of its own, so that its compilers end with it.
@@ -72,7 +72,7 @@ export async function step(command: string, args: readonly string[], options: St
   const end = () => {
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
   };
-  // What it started would go on for minutes.
+  // Its child processes would run on for minutes.
   const dog = watchdog(`kill -9 -${child.pid}`);
   options.signal.addEventListener("abort", end, { once: true });
   try {
@@ -102,7 +102,7 @@ export async function onPath(name: string): Promise<string | undefined> {
   return undefined;
 }
 
-/** What a machine needs, by the Debian package that has it: a program, or a file with its whole path. */
+/** The needs of a machine, by the Debian package that has each: a program, or a file with its whole path. */
 export type Needs = Readonly<Record<string, string>>;
 
 /** The packages of `needs` that this machine lacks. */
@@ -113,7 +113,7 @@ async function missing(needs: Needs): Promise<string[]> {
   return lacking;
 }
 
-/** Installs what is missing by the package manager. */
+/** Installs the missing packages. */
 export async function installPackages(needs: Needs, signal: AbortSignal): Promise<void> {
   const names = await missing(needs);
   if (names.length === 0) return;

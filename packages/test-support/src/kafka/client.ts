@@ -10,7 +10,7 @@ const NATIVE = "@confluentinc/kafka-javascript";
 const MODULES = [NATIVE, "@platformatic/kafka"];
 const DOWNLOAD_MS = 20_000;
 
-/** What building the native client needs, by package. */
+/** The packages needed to build the native client. */
 const BUILD_NEEDS = {
   "g++": "g++",
   make: "make",
@@ -47,7 +47,7 @@ export async function buildKafkaClient(signal: AbortSignal): Promise<string> {
   return linked(folder);
 }
 
-/** One cache for each set of versions and each binary interface. */
+/** One cache per set of versions and binary interface. */
 async function cacheName(): Promise<string> {
   const lock = await readFile(join(PACKAGE, "package-lock.json"));
   const { version } = JSON.parse(lock.toString()).packages[`node_modules/${NATIVE}`];
@@ -76,9 +76,9 @@ async function compile(folder: string, signal: AbortSignal): Promise<void> {
     env: {
       PATH: [await modestMake(folder), dirname(process.execPath), process.env.PATH].join(delimiter),
       npm_config_build_from_source: "true",
-      // Without a download of Node's headers, where they lie beside it.
+      // Uses the Node headers of this machine, without a download.
       ...(headers && { npm_config_nodedir: node }),
-      // By the OpenSSL of the machine, and not by one that would be downloaded.
+      // Uses the OpenSSL of the machine, not a downloaded one.
       CKJS_LINKING: "dynamic",
     },
     signal,
@@ -97,7 +97,7 @@ exec ${await onPath("make")} "$@"
   return bin;
 }
 
-/** Whether the native client loads from there; in a process of its own, as a broken addon ends the one that loads it. */
+/** Whether the native client loads from there; checked in a process of its own, which a broken addon would end. */
 async function loads(from: string): Promise<boolean> {
   try {
     createRequire(from).resolve(NATIVE);

@@ -21,7 +21,7 @@ export function ownKafka(): KafkaBinary | undefined {
   return here?.binary;
 }
 
-/** The address of the broker that all files of a run share: names of topics and groups must be a test's own. */
+/** The address of the broker shared by all files of a run: each test must use its own topic and group names. */
 export async function sharedKafka(): Promise<string> {
   return ask("/shared");
 }
@@ -41,7 +41,7 @@ function binary() {
   return here.binary;
 }
 
-/** Asks the global setup, which does what takes long once for all files. */
+/** Asks the global setup, which does the slow work once for all files. */
 async function ask(path: string): Promise<string> {
   if (door === undefined)
     throw new Error("There is no Kafka in this run. Only *.pg.test.ts files and those in e2e/ get one.");

@@ -6,12 +6,12 @@ import type { BoardOptions } from "../../../server/src/blackboard/board_options.
 import { testContext } from "../kit/context.ts";
 import { sharedKafka } from "./kafka.ts";
 
-/** A board on Kafka that nobody has used before, with as many processes as are opened. */
+/** A new board on Kafka, with as many processes as are opened. */
 export interface KafkaBoard extends AsyncDisposable {
   readonly bootstrap: string;
   readonly prefix: string;
   readonly partitions: number;
-  /** What its processes have warned of. */
+  /** The warnings of its processes. */
   readonly warnings: readonly string[];
   open(options: BoardOptions, given?: Partial<KafkaBoardSettings>): Promise<Board>;
 }
@@ -39,7 +39,7 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
         prefix,
         producers: 2,
         retryDelaysMs: [1_000, 5_000, 60_000],
-        // Longer than a busy machine stands still: nobody is given up who is there.
+        // Longer than a busy machine pauses a process: no live process is given up.
         sessionTimeoutMs: 30_000,
         // Partitions move as soon as a process joins or leaves.
         heartbeatMs: 300,
@@ -58,10 +58,10 @@ export async function kafkaBoard(settings: Partial<KafkaBoardSettings> = {}): Pr
 }
 
 const RECORD_BYTES = 1_048_576;
-/** More than a record has besides the artifact. */
+/** More than a record adds to the artifact. */
 const OVERHEAD_BYTES = 2_048;
 
-/** The same for the suite that every board has to pass, with what it has to know of this one. */
+/** The same for the conformance suite of boards, with this board's features. */
 export async function kafkaBoardOfSuite(settings: Pick<KafkaBoardSettings, "transactions">) {
   const board = await kafkaBoard({ ...settings, maxRecordBytes: RECORD_BYTES });
   return { ...board, conflicts: true, maxBytes: RECORD_BYTES - OVERHEAD_BYTES };

@@ -4,11 +4,11 @@ import { ROOT } from "../../../../scripts/run.ts";
 import { openPlainAdmin, type PlainAdmin } from "../../../kafka/src/client/plain_admin.ts";
 import { eventually } from "../kit/eventually.ts";
 
-/** Something that somebody may do, as a row of the table in docs/protocol/BLACKBOARD.md has it. */
+/** A right, as a row of the table in docs/protocol/BLACKBOARD.md names it. */
 export interface Right {
   readonly who: string;
   readonly kind: keyof typeof KINDS;
-  /** With `<agent>` and `<KAFKA_TX_ID>` as they stand there. */
+  /** With `<agent>` and `<KAFKA_TX_ID>` as placeholders. */
   readonly name: string;
   readonly operation: keyof typeof OPERATIONS;
 }
@@ -33,7 +33,7 @@ const LITERAL = 3;
 const PREFIXED = 4;
 const ALLOW = 3;
 
-/** The rights that the documentation names, one by one. */
+/** The documented rights, one by one. */
 export async function documentedRights(): Promise<Right[]> {
   const text = await readFile(join(ROOT, "docs/protocol/BLACKBOARD.md"), "utf8");
   const rows = text
@@ -52,7 +52,7 @@ export async function documentedRights(): Promise<Right[]> {
   });
 }
 
-/** Opens the access lists, for callers that may change them; `names` are what stands for the names in angle brackets. */
+/** Opens the access lists, for callers that may change them; `names` replace the placeholders in angle brackets. */
 export async function openAccessLists(
   kafka: Parameters<typeof openPlainAdmin>[0],
   names: (user: string) => Readonly<Record<string, string>>,
@@ -72,7 +72,7 @@ export async function openAccessLists(
       permissionType: ALLOW,
     };
   };
-  /** The controller answers before the broker knows; it learns of changes in their order. */
+  /** The controller answers before the broker knows; the broker learns of changes in order. */
   const known = (filter: object, there: boolean) =>
     eventually("the broker knows the rights", async () => {
       const found = await admin.describeAcls({ filter });

@@ -14,34 +14,34 @@ import { formatArguments, type KafkaNode, type KafkaOptions, LOG4J, properties }
 const run = promisify(execFile);
 const READY = "Kafka Server started";
 const START_MS = 180_000;
-// Tests end before the second compiler pays.
+// Tests end before the second compiler pays off.
 const QUICK = ["-XX:TieredStopAtLevel=1"];
 
 /** A broker of a test's own, which is also a controller. */
 export interface KafkaServer extends AsyncDisposable {
   /** Its address for clients, `host:port`. */
   readonly bootstrap: string;
-  /** Ends it as a power cut would. */
+  /** Kills it, as a power cut would. */
   kill(): Promise<void>;
-  /** Ends it in order. */
+  /** Stops it in order. */
   stop(): Promise<void>;
-  /** Starts it again on what it left. */
+  /** Starts it again on its files. */
   restart(): Promise<void>;
-  /** Stops it in its tracks (SIGSTOP): connections stay open, and nothing answers. */
+  /** Suspends it (SIGSTOP): connections stay open, and nothing answers. */
   pause(): Promise<void>;
   resume(): Promise<void>;
-  /** The end of what it has printed. */
+  /** The end of its output. */
   output(): string;
 }
 
-/** Brokers that hold each other's records. */
+/** Brokers that replicate each other's records. */
 export interface KafkaCluster extends AsyncDisposable {
   /** The addresses of all of them. */
   readonly bootstrap: string;
   readonly brokers: readonly KafkaServer[];
 }
 
-/** Starts brokers on loopback, in a folder of their own that goes when they are disposed of. */
+/** Starts brokers on loopback, in a folder of their own that is removed when they are disposed of. */
 export async function startKafkaServers(
   binary: KafkaBinary,
   count: number,
@@ -164,7 +164,7 @@ class Running {
         this.output = `${this.output}${chunk}`.slice(-8_000);
       });
     this.#exited = once(this.#child, "exit");
-    // The broker and its folder go when this process does.
+    // The broker and its folder are removed when this process ends.
     const end = binary.container ? `${binary.container} kill ${name}` : `kill -9 ${this.#child.pid}`;
     this.#watchdog = watchdog(`${end}; rm -rf "$1"`, home);
   }
@@ -188,7 +188,7 @@ class Running {
   async end(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
     if (this.alive) {
       await this.signal(signal);
-      // A paused one hears nothing else.
+      // A suspended one handles no other signal.
       if (signal === "SIGTERM" && !this.#container) this.#child.kill("SIGCONT");
       await this.#exited;
     }

@@ -12,11 +12,11 @@ import { type KafkaServer, startKafkaServer } from "./server.ts";
 
 const ARCHIVE = "kafka.jsa";
 
-/** What a run has when it is prepared. */
+/** The prepared parts of a run. */
 export interface KafkaHere {
   /** The node_modules with the native client. */
   readonly client: string;
-  /** Missing where a server is named, and tests can start none. */
+  /** Missing where a server is named and tests can start none. */
   readonly binary?: KafkaBinary;
 }
 
@@ -90,7 +90,7 @@ async function prepare({ binary, client, needsBroker, signal }: Preparation): Pr
   return { client: folder, ...(found && { binary: found }) };
 }
 
-/** Lets a broker come and go once, so that Java writes down its classes. */
+/** Starts and stops a broker once, so that Java writes its class archive. */
 async function withArchive(binary: KafkaBinary): Promise<KafkaBinary> {
   if (binary.container) return binary;
   const key = createHash("sha256")
@@ -104,7 +104,7 @@ async function withArchive(binary: KafkaBinary): Promise<KafkaBinary> {
   return { ...binary, archive: join(folder, ARCHIVE) };
 }
 
-/** Answers each path with a text, or with what went wrong. */
+/** Answers each path with a text, or with an error. */
 async function openDoor(answer: (path: string) => Promise<string>): Promise<Server> {
   const server = createServer((request, response) => {
     answer(request.url ?? "").then(

@@ -1,13 +1,13 @@
 import { join } from "node:path";
 
-/** Who gets in, and how. The brokers speak with each other in the clear, on another port. */
+/** The login that clients need. The brokers speak with each other in the clear, on another port. */
 export interface KafkaDoor {
   readonly users?: Readonly<Record<string, string>>;
   readonly tls?: {
     /** PEM files: the key and its certificate in one, and the authority whose clients are let in. */
     readonly keystore: string;
     readonly truststore?: string;
-    /** Only a client with a certificate of that authority. */
+    /** Accepts only clients with a certificate of that authority. */
     readonly clients?: boolean;
   };
 }
@@ -85,7 +85,7 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     "log.cleaner.dedupe.buffer.size": 4_194_304,
-    // A test that waits for compaction waits no longer than it must.
+    // Compaction starts as soon as possible, so that tests wait less.
     "log.cleaner.backoff.ms": 500,
     ...users(options.users),
     ...tls(options.tls),
@@ -96,7 +96,7 @@ export function properties(node: KafkaNode, nodes: readonly KafkaNode[], options
     .join("");
 }
 
-/** What `StorageTool format` needs to know: the same for every node of a cluster. */
+/** Settings for `StorageTool format`, the same for every node of a cluster. */
 export function formatArguments(
   clusterId: string,
   nodes: readonly KafkaNode[],

@@ -9,7 +9,7 @@ import { until } from "../kit/until.ts";
 const TOPIC = 2;
 const SET = 0;
 
-/** A topic with a name that nobody else has. */
+/** A topic with a unique name. */
 export async function newTopic(client: KafkaClient, options: Omit<NewTopic, "topic"> = {}): Promise<string> {
   const topic = `test.${randomUUID()}`;
   const admin = client.admin();
@@ -26,7 +26,7 @@ interface Altering extends PlainAdmin {
   incrementalAlterConfigs(options: { readonly resources: readonly object[] }): Promise<void>;
 }
 
-/** Changes the named settings of a topic and leaves the others. The broker that is asked knows them when it returns. */
+/** Changes the named settings of a topic and leaves the others. The broker has applied them when it returns. */
 export async function alterTopic(
   kafka: KafkaSettings,
   topic: string,
@@ -59,7 +59,7 @@ interface Partitioning extends PlainAdmin {
   }): Promise<void>;
 }
 
-/** Adds so many partitions to a topic, as an operator might. The broker that is asked knows them when it returns. */
+/** Adds partitions to a topic, as an operator might. The broker knows them when it returns. */
 export async function addPartitions(kafka: KafkaSettings, topic: string, more: number): Promise<void> {
   const admin = (await openPlainAdmin(kafka)) as Partitioning;
   try {
@@ -79,7 +79,7 @@ export async function addPartitions(kafka: KafkaSettings, topic: string, more: n
 /** A record and the partition that it was in. */
 export type TopicRecord = KafkaRecord & { readonly partition: number };
 
-/** Reads a topic from its beginning until `enough` says so: how many records, or a look at them. */
+/** Reads a topic from its beginning until `enough` holds: a number of records, or a predicate. */
 export async function readTopic(
   client: KafkaClient,
   topic: string,
@@ -104,7 +104,7 @@ export async function readTopic(
   return records;
 }
 
-/** What the records say. */
+/** The values of the records as text. */
 export function values(records: readonly KafkaRecord[]): string[] {
   return records.map(({ value }) => String(value));
 }

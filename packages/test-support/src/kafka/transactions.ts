@@ -1,9 +1,9 @@
 import { type KafkaSettings, loadClient } from "../../../kafka/src/client/client.ts";
 import { openPlainAdmin, type PlainAdmin } from "../../../kafka/src/client/plain_admin.ts";
 
-/** What the only broker of a cluster knows of a transactional id. */
+/** The state of a transactional id on the only broker of a cluster. */
 export interface TransactionState {
-  /** How long it lets a transaction be open. */
+  /** The time a transaction may stay open. */
   readonly transactionTimeoutMs: number;
 }
 
@@ -23,7 +23,7 @@ interface Apis {
 
 const ID_NOT_FOUND = 105;
 
-/** Asks for it; undefined if the broker has never heard of the id, or has forgotten it. */
+/** Returns undefined if the broker does not know the id, or has forgotten it. */
 export async function transactionState(
   kafka: KafkaSettings,
   id: string,

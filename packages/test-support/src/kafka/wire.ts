@@ -13,15 +13,15 @@ const KEYS = {
 export type KafkaRequest = keyof typeof KEYS;
 
 const METADATA = 3;
-/** Since this version it is written in the compact form. */
+/** The first version in the compact form. */
 const COMPACT = 9;
 
 const NAMES = new Map<number, string>(Object.entries(KEYS).map(([name, key]) => [key, name]));
 
-/** What readers have behind the name of their process. */
+/** The suffix readers add to the name of their process. */
 const OWN_ID = /-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-/** Kafka's protocol, as far as its headers tell: what is asked, and by which process. */
+/** Kafka's protocol, as far as its headers tell: the kind of request, and the process that sends it. */
 export function kafkaWire(): Wire {
   const cut = () => cutter((rest) => (rest.length < 4 ? undefined : 4 + rest.readInt32BE(0)));
   const [requests, answers] = [cut(), cut()];
@@ -37,14 +37,14 @@ export function kafkaWire(): Wire {
   };
 }
 
-/** The same, of a broker that says that there are none as long as it is `alone`: one that its controller has given up. */
+/** The same, for a broker that reports no brokers while it is `alone`, as one that its controller has given up. */
 export function kafkaWireWithoutBrokers(alone: () => boolean): Wire {
   return answering({ key: METADATA, since: COMPACT }, (answer) =>
     alone() ? withoutBrokers(answer) : answer,
   );
 }
 
-/** The same, of a broker that refuses the offsets of transactions with this error, if there is one. */
+/** The same, for a broker that refuses the offsets of transactions with this error, if there is one. */
 export function kafkaWireRefusingOffsets(error: () => number | undefined): Wire {
   return answering({ key: KEYS.TxnOffsetCommit, since: 3 }, (answer) => {
     const code = error();
@@ -76,7 +76,7 @@ function answering(
   };
 }
 
-/** An answer about the cluster without its brokers. */
+/** An answer about the cluster that lists no brokers. */
 function withoutBrokers(answer: Buffer): Buffer {
   // Its size, the id, no tags and the throttle time. All lengths are one more than they say, and fit one byte.
   const brokers = 13;
@@ -98,7 +98,7 @@ export function errorIn(answer: Buffer, to: "EndTxn" | "TxnOffsetCommit"): numbe
   return answer.readInt16BE(to === "EndTxn" ? 12 : errorAt(answer));
 }
 
-/** Where the error of the first partition is in an answer to a TxnOffsetCommit. */
+/** The position of the first partition's error in an answer to a TxnOffsetCommit. */
 function errorAt(answer: Buffer): number {
   // Its size, the id, no tags, the throttle time, the number of topics, and then the first one's name.
   const name = answer[14]! - 1;

@@ -8,17 +8,17 @@ import { openTelemetry } from "../../../server/src/kit/telemetry.ts";
 export interface TestContextOptions {
   readonly clock?: Clock;
   readonly seed?: number;
-  /** Gets each line of what is warned of. */
+  /** Gets each line of every warning. */
   readonly onWarning?: (line: string) => void;
 }
 
-/** The machine's clock, on which a second takes five: what hangs is late all the same, and what is slow is not. */
+/** The machine's clock with delays of a second or more five times as long: a hang still times out, a busy machine does not. */
 export const patientClock: Clock = {
   ...systemClock,
   after: (ms, then) => systemClock.after(ms < 1_000 ? ms : 5 * ms, then),
 };
 
-/** A quiet context: the machine's clock unless another is given, and chance that repeats. */
+/** A quiet context: the machine's clock unless another is given, and seeded randomness. */
 export async function testContext({
   clock = systemClock,
   seed = 1,
@@ -30,7 +30,7 @@ export async function testContext({
   return { clock, random: seeded(seed), newId: uuidv7(clock), log, telemetry, quotas };
 }
 
-/** Randomness in [0, 1) that a seed repeats (mulberry32). */
+/** Seeded randomness in [0, 1) (mulberry32). */
 export function seeded(seed: number): Random {
   let state = seed | 0;
   return () => {

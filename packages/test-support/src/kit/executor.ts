@@ -15,7 +15,7 @@ import { ManualClock } from "./manual_clock.ts";
 
 /** A signal that never aborts. */
 export const never = new AbortController().signal;
-/** What the task of these tests is about. */
+/** The artifact of the task in these tests. */
 export const DRAFT: Artifact = {
   id: "01890a5d-ac96-774b-bcce-b302099a8057",
   type: "Draft",
@@ -68,7 +68,7 @@ export async function testExecutor(
   return { clock, context, open, consumer: open.consumer(made, remote) };
 }
 
-/** An agent that throws this. */
+/** An agent that throws this error. */
 export const failing = (error: unknown) => ({
   run: () => {
     throw error;

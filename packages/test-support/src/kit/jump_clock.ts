@@ -36,7 +36,7 @@ export class JumpClock implements Clock {
     };
   }
 
-  /** Puts the clock forward and fires, in order, what has fallen due. */
+  /** Puts the clock forward and fires, in order, the timers that are due. */
   jump(ms: number): void {
     this.#ahead += ms;
     const waiting = [...this.#timers].sort((a, b) => a.at - b.at);

@@ -9,7 +9,7 @@ export interface PropertyRuns<History> {
   /** Names the property where its seed is printed. */
   readonly name: string;
   readonly histories: fc.Arbitrary<History>;
-  /** Lets a history happen, and throws when a promise is broken. The seed is for other random choices. */
+  /** Runs a history, and throws when a promise is broken. The seed is for other random choices. */
   readonly check: (history: History, seed: number) => Promise<void>;
   /** Histories in `npm test`. */
   readonly runs: number;

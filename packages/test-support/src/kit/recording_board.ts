@@ -4,22 +4,22 @@ import type { Artifact } from "../../../server/src/blackboard/model/artifact.ts"
 import { idempotencyKey, type Task } from "../../../server/src/blackboard/model/task.ts";
 import { Changes } from "./until.ts";
 
-/** The two ways back to a board, for code that takes work off it: writes down what comes, and fails when it is told to. */
+/** The two writing methods of a board, for code that takes work off it: records each call, and fails on request. */
 export class RecordingBoard extends Changes implements Pick<Board, "publish" | "enqueue"> {
   /** Every task and artifact of every call that was not refused, with repetitions. */
   readonly enqueued: Task[] = [];
   readonly published: Artifact[] = [];
-  /** What each call is met with, one after the other: refused, or taken and then failed, as by a line that broke. */
+  /** The outcome of each call, one after the other: refused, or accepted and then failed, as by a broken connection. */
   readonly failures: ("before" | "after")[] = [];
-  /** Refuses what this is true for. */
+  /** Refuses calls for which this is true. */
   refuses: (item: Task | Artifact) => boolean = () => false;
 
-  /** The tasks that a board would run: each once, by id and replay. */
+  /** The tasks a board would run: each once, by id and replay. */
   get tasks(): Task[] {
     return [...new Map(this.enqueued.map((task) => [idempotencyKey(task), task])).values()];
   }
 
-  /** The artifacts that a board would have. */
+  /** The artifacts a board would have. */
   get artifacts(): Artifact[] {
     return [
       ...new Map(this.published.map((artifact) => [`${artifact.id}:${artifact.version}`, artifact])).values(),
@@ -62,7 +62,7 @@ export function testArtifact(id: string, more: Partial<Artifact> = {}): Artifact
   };
 }
 
-/** The task that one artifact is. */
+/** The task made of one artifact. */
 export function testTask(agent: string, artifact: Artifact, more: Partial<Task> = {}): Task {
   return {
     id: artifact.id,

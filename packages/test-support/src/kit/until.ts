@@ -1,18 +1,18 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-/** Something that tells when it may have changed. */
+/** Something that notifies its listeners of changes. */
 export interface Changing {
   /** Calls `listener` at every change until the returned function is called. */
   onChange(listener: () => void): () => void;
 }
 
 export interface UntilOptions {
-  /** Looks again whenever this changes. Without it the condition is polled, as for a database or another process. */
+  /** Checks again whenever this changes. Without it the condition is polled, as for a database or another process. */
   readonly on?: Changing;
   readonly deadlineMs?: number;
 }
 
-/** Waits until the condition gives something, and returns that. Fails loudly at the deadline: `what` says what was awaited. */
+/** Waits until the condition returns a value, and returns that. Throws at the deadline; `what` names the condition. */
 export async function until<T>(
   what: string,
   condition: () => T | Promise<T>,
@@ -40,7 +40,7 @@ function nextChange(on: Changing, deadline: AbortSignal): Promise<void> {
   });
 }
 
-/** A set of listeners for a class to be Changing with. */
+/** A set of listeners, for a class that implements Changing. */
 export class Changes implements Changing {
   readonly #listeners = new Set<() => void>();
 
@@ -49,7 +49,7 @@ export class Changes implements Changing {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** Tells that something may have changed. */
+  /** Notifies all listeners. */
   changed(): void {
     for (const listener of [...this.#listeners]) listener();
   }

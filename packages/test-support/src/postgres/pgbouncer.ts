@@ -36,7 +36,7 @@ export function pgbouncer(): Service {
 }
 
 async function findPgBouncer(): Promise<string | undefined> {
-  // Debian puts it where only root's PATH leads.
+  // Debian installs it in a folder that only root's PATH contains.
   for (const command of [process.env.KHALA_TEST_PGBOUNCER, "pgbouncer", "/usr/sbin/pgbouncer"]) {
     const works = command && (await run(command, ["--version"]).catch(() => undefined));
     if (works) return command;

@@ -5,7 +5,7 @@ interface Plan {
   readonly "Relation Name"?: string;
   readonly "Index Name"?: string;
   readonly "Index Cond"?: string;
-  /** Of all that is below it, too. */
+  /** Includes the plans below it. */
   readonly "Shared Hit Blocks"?: number;
   readonly "Shared Read Blocks"?: number;
   readonly Plans?: readonly Plan[];
@@ -13,7 +13,7 @@ interface Plan {
 
 const nodesOf = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)];
 
-/** The settings that a statement was given by those before it in its transaction. */
+/** The settings that earlier statements of its transaction made. */
 const settingsOf = new WeakMap<Statement, readonly Statement[]>();
 
 async function explained(database: Database, statement: Statement, how: string): Promise<Plan> {
@@ -24,14 +24,14 @@ async function explained(database: Database, statement: Statement, how: string):
   return row!["QUERY PLAN"][0]!.Plan;
 }
 
-/** What a statement reads, as `index: condition`, or `table: all` where it reads a table without an index. */
+/** The reads of a statement, as `index: condition`, or `table: all` for a table read without an index. */
 export async function readsOf(database: Database, statement: Statement): Promise<string[]> {
   return nodesOf(await explained(database, statement, "FORMAT JSON"))
     .filter((node) => /^(Seq|Index|Index Only|Bitmap Index) Scan$/.test(node["Node Type"]))
     .map((node) => `${node["Index Name"] ?? node["Relation Name"]}: ${node["Index Cond"] ?? "all"}`);
 }
 
-/** Keeps the database from taking statistics by itself, for which a slow machine gives it the time. */
+/** Keeps autovacuum from collecting statistics, for which a slow machine gives it time. */
 export async function withoutStatistics(database: Database): Promise<void> {
   await database.query({
     text: `DO $$ DECLARE of_runtime regclass; BEGIN
@@ -42,13 +42,13 @@ export async function withoutStatistics(database: Database): Promise<void> {
   });
 }
 
-/** Runs a statement, and answers how many pages of the database it looked at. */
+/** Runs a statement, and returns how many pages of the database it read. */
 export async function buffersOf(database: Database, statement: Statement): Promise<number> {
   const plan = await explained(database, statement, "ANALYZE, BUFFERS, FORMAT JSON");
   return plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!;
 }
 
-/** Remembers the named statements of the board that go through it. */
+/** Records the named statements of a board. */
 export function recording(database: Database): { database: Database; statements: Map<string, Statement> } {
   const statements = new Map<string, Statement>();
   const keep = (statement: Statement) => {

@@ -14,14 +14,14 @@ import { startTcpProxy, type TcpProxy } from "../processes/tcp_proxy.ts";
 import { administer } from "./service.ts";
 
 const run = promisify(execFile);
-// Commits survive a crash of the server; only a crash of the machine is not paid for.
+// Commits survive a crash of the server, not of the machine.
 const SETTINGS = ["fsync=off", "full_page_writes=off", "wal_keep_size=64MB"];
 
-/** A PostgreSQL of a test's own behind a proxy, to be stopped, crashed, copied, put back and failed over. */
+/** A PostgreSQL of a test's own behind a proxy, to be stopped, crashed, copied, restored and failed over. */
 export class PostgresServer implements AsyncDisposable {
   readonly #home: string;
   readonly proxy: TcpProxy;
-  /** The address that stays the same whatever happens behind it. */
+  /** The address of the proxy, which stays the same. */
   readonly url: string;
   /** A pool on that address. */
   readonly database: Database;
@@ -65,7 +65,7 @@ export class PostgresServer implements AsyncDisposable {
     await this.#server?.stop();
   }
 
-  /** Lets it crash: it recovers when it is started again. */
+  /** Crashes it: it recovers at its next start. */
   async crash(): Promise<void> {
     const { pid } = this.#server!;
     process.kill(pid, "SIGQUIT");
@@ -87,7 +87,7 @@ export class PostgresServer implements AsyncDisposable {
     return copy;
   }
 
-  /** Puts a copy in the place of the folder, and starts from it. */
+  /** Replaces the folder with a copy, and starts from it. */
   async restore(copy: string): Promise<void> {
     await this.stop();
     await rm(this.#dataDir, { recursive: true });
@@ -95,7 +95,7 @@ export class PostgresServer implements AsyncDisposable {
     await this.start();
   }
 
-  /** The same without a trace: files that are alike stay as they are, as with rsync or the snapshot of a volume. */
+  /** The same, but files that are alike stay as they are, as with rsync or the snapshot of a volume. */
   async rewind(copy: string): Promise<void> {
     await this.stop();
     const cluster = join(this.#dataDir, "pg");
@@ -122,12 +122,12 @@ export class PostgresServer implements AsyncDisposable {
     return copy;
   }
 
-  /** Puts a base backup in the place of the folder, and replays the log up to a restore point. */
+  /** Replaces the folder with a base backup, and replays the log up to a restore point. */
   async recover(copy: string, restorePoint: string): Promise<void> {
     await this.stop();
     const archive = this.#newFolder();
     await run("cp", ["-a", join(this.#dataDir, "pg", "pg_wal"), archive]);
-    // As an archive would be: the backup has the beginning of it only.
+    // As an archive would be: the backup has only its beginning.
     const log = join(copy, "pg", "pg_wal");
     for (const name of await readdir(log)) if (/^[0-9A-F]{24}$/.test(name)) await rm(join(log, name));
     await writeOwned(join(copy, "pg"), "recovery.signal", "");
@@ -141,7 +141,7 @@ export class PostgresServer implements AsyncDisposable {
     });
   }
 
-  /** Ends what the pool of this test left open. */
+  /** Ends the connections that the pool of this test left open. */
   async endSessions(): Promise<void> {
     await administer(
       this.#server!.url,
@@ -199,11 +199,11 @@ export class PostgresServer implements AsyncDisposable {
 export interface Standby {
   /** Makes commits wait until the standby has applied them. */
   awaitCommits(): Promise<void>;
-  /** Lets it fall behind. */
+  /** Pauses its replay. */
   detach(): Promise<void>;
-  /** Lets new connections through the proxy reach it, while it is still read-only. */
+  /** Lets new connections through the proxy reach it while it is still read-only. */
   reach(): void;
-  /** Makes it the server that new connections through the proxy reach. */
+  /** Promotes it: new connections through the proxy reach it. */
   promote(): Promise<void>;
 }
 

@@ -13,7 +13,7 @@ import { createReadModels } from "../../../server/src/sync/read/read_models.ts";
 import type { RunningService, Service } from "../services/service.ts";
 
 export interface PostgresServiceOptions {
-  /** Waits for the disk at every commit, as a user's server does. Tests do without. */
+  /** Waits for the disk at every commit, as a user's server does. Tests do not. */
   readonly durable?: boolean;
 }
 
@@ -48,7 +48,7 @@ export type StartedPostgres = { readonly url: string } & Partial<RunningService>
 // Without a log of every page: much less work. PostgreSQL 14 does not know it yet.
 const FILE_COPY = "STRATEGY file_copy";
 
-/** A server that the environment names: it goes on when the tests are over. */
+/** A server named by the environment: it keeps running after the tests. */
 export function named(url: string): StartedPostgres {
   return { url, stop: async () => {} };
 }
@@ -81,7 +81,7 @@ export async function withTemplate(server: StartedPostgres, howToCopy = ""): Pro
 const MEMORY = "/dev/shm";
 const ROOMY_BYTES = 8 * 2 ** 30;
 
-/** A folder in memory if there is plenty of it, where a database is copied in a tenth of the time; else one on disk. */
+/** A folder in memory if there is plenty of it, where a copy of a database takes a tenth of the time; else one on disk. */
 async function roomyMemory(): Promise<string> {
   const found = await statfs(MEMORY).catch(() => undefined);
   const free = found ? Math.min(found.bavail * found.bsize, freemem()) : 0;

@@ -63,7 +63,7 @@ async function findStockPostgres(): Promise<StockPostgres | undefined> {
   for await (const folder of glob(FOLDERS)) folders.push(folder);
   let newest = { bin: "", version: OLDEST - 1 };
   for (const bin of folders) {
-    // A folder with the clients alone has no initdb.
+    // A folder with only the clients has no initdb.
     const printed = await run(join(bin, "initdb"), ["--version"]).catch(() => undefined);
     const version = Number(/ (\d+)/.exec(printed?.stdout ?? "")?.[1] ?? 0);
     if (version > newest.version) newest = { bin, version };
@@ -74,7 +74,7 @@ async function findStockPostgres(): Promise<StockPostgres | undefined> {
       await run(container, ["run", "--rm", IMAGE, "postgres", "--version"], { timeout: 120_000 });
       return { container };
     } catch {
-      // Not installed, not running, or without the image: the next one.
+      // Not installed, not running, or without the image: try the next one.
     }
   }
   return undefined;
@@ -139,7 +139,7 @@ async function launchPrograms(bin: string, port: number, password: string): Prom
   const { ca, broker: certificate } = await makeCertificates(home);
   await chmod(certificate, 0o600);
   if (user) {
-    // It must be able to walk down here.
+    // The other user must be able to enter this folder.
     await chmod(home, 0o711);
     for (const path of [cluster, passwordFile, certificate]) await chown(path, user.uid, user.gid);
   }

@@ -14,7 +14,7 @@ export interface UnboundUse {
   readonly statement: string;
 }
 
-/** Every statement that databases were asked to run. */
+/** Every statement that databases received. */
 export class StatementRecorder {
   readonly #texts = new Map<string, string>();
 
@@ -23,7 +23,7 @@ export class StatementRecorder {
     return this.#texts;
   }
 
-  /** The database, with everything that it is asked recorded. */
+  /** The database, with every statement recorded. */
   watch(database: Database): Database {
     return {
       ...database,
@@ -44,7 +44,7 @@ export class StatementRecorder {
   }
 }
 
-/** The named statements that are written in source files, by text: those that no test sends are among them. */
+/** The named statements in source files, by text, including those that no test sends. */
 export function sourceStatements(pattern: string): Map<string, string> {
   const found = new Map<string, string>();
   for (const file of globSync(pattern, { exclude: (path) => path.endsWith(".test.ts") })) {
@@ -66,7 +66,7 @@ export async function tenantTables(database: Pick<Database, "query">): Promise<S
   return new Set(rows.map(({ name }) => name));
 }
 
-/** The functions of the schema, by name: what they run is not seen from outside. */
+/** The functions of the schema, by name: the statements inside them are not visible from outside. */
 export async function functionBodies(database: Pick<Database, "query">): Promise<Map<string, string>> {
   const rows = await database.query<{ name: string; body: string }>({
     text: "SELECT proname AS name, prosrc AS body FROM pg_proc WHERE pronamespace = 'runtime'::regnamespace",

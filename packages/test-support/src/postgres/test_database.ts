@@ -31,14 +31,14 @@ export async function testDatabase({
     `CREATE DATABASE ${name} TEMPLATE ${empty ? "template0" : server.TEMPLATE} ${server.HOW_TO_COPY}`,
   );
   const url = withDatabase(server.DATABASE_URL!, name);
-  // Longer than a busy machine takes for a connection.
+  // Longer than a busy machine needs for a connection.
   const database = openDatabase({ url, poolSize, log: pino({ level: "silent" }), connectTimeoutMs: 60_000 });
   return {
     url,
     database,
     async [Symbol.asyncDispose]() {
       await database.close();
-      // FORCE fails for a role without privileges while autovacuum works in the database: its worker is nobody's that the role may end.
+      // FORCE fails for a role without privileges while autovacuum works in the database: the role may not end that worker.
       await administer(server.ADMIN_URL ?? server.DATABASE_URL!, `DROP DATABASE ${name} WITH (FORCE)`);
     },
   };

@@ -1,6 +1,6 @@
 const KEPT = ["PATH", "HOME", "NODE_COMPILE_CACHE"] as const;
 
-/** All that a program of a test takes from our environment: settings of the machine must not change what it does. */
+/** The variables a test's program takes from our environment: settings of the machine must not change its behaviour. */
 export function bareEnv(): Record<string, string> {
   return Object.fromEntries(KEPT.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));
 }

@@ -25,7 +25,7 @@ async function deadProcess(): Promise<number> {
   return child.pid!;
 }
 
-test("of many at once each has its turn, alone, and nothing is left", async () => {
+test("lets one of many waiters hold the lock at a time, and leaves no file behind", async () => {
   let inside = 0;
   let most = 0;
   await many(() =>
@@ -39,7 +39,7 @@ test("of many at once each has its turn, alone, and nothing is left", async () =
   expect(await readdir(folder)).toEqual([]);
 });
 
-test("what a dead process holds is taken over, by one at a time", async () => {
+test("takes over the lock of a dead process, for one waiter at a time", async () => {
   await writeFile(lock, `${await deadProcess()}:its-own`);
   let inside = 0;
   let most = 0;
@@ -54,7 +54,7 @@ test("what a dead process holds is taken over, by one at a time", async () => {
   expect(await readdir(folder)).toEqual([]);
 });
 
-test("a holder that fails gives it back, and one that waits too long learns who has it", async () => {
+test("releases the lock when its holder fails, and names the holder to who waits too long", async () => {
   const failing = withFileLock(lock, { waitMs: 0 }, () => Promise.reject(new Error("no page")));
   await expect(failing).rejects.toThrow("no page");
   await withFileLock(lock, { waitMs: 0 }, async () => {
@@ -64,7 +64,7 @@ test("a holder that fails gives it back, and one that waits too long learns who 
   expect(await readdir(folder)).toEqual([]);
 });
 
-test("a page that many want is built once", async () => {
+test("builds a page once for many concurrent callers", async () => {
   const page = join(folder, "index.html");
   let builds = 0;
   await many(() =>

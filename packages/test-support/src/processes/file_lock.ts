@@ -5,8 +5,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 const LOOK_EVERY_MS = 50;
 
 /**
- * Does something that only one process of this machine may do at a time. Who holds the lock and has died holds it no
- * more; who lives is waited for, up to a limit.
+ * Runs work that only one process of this machine may do at a time. Ignores the lock of a dead process, and waits
+ * for that of a live one, up to a limit.
  */
 export async function withFileLock<T>(
   path: string,
@@ -38,7 +38,7 @@ export async function withFileLock<T>(
   }
 }
 
-/** A link is there with all that it says, or it is another's. */
+/** A link appears with its whole content, or belongs to another process. */
 async function linked(from: string, to: string): Promise<boolean> {
   try {
     await link(from, to);
@@ -49,7 +49,7 @@ async function linked(from: string, to: string): Promise<boolean> {
   }
 }
 
-/** Of many who see that a holder is dead, one takes its lock away; another's lock, which came after it, stays. */
+/** Of several processes that find the holder dead, one removes its lock; a newer lock of another process stays. */
 async function takeAway(path: string, holder: string): Promise<void> {
   const mark = `${path}.${holder}.dead`;
   try {

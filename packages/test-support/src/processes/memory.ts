@@ -1,6 +1,6 @@
 import { readdir, readFile } from "node:fs/promises";
 
-/** Memory in bytes of a process and all below it, what they share counted once (Linux). */
+/** Memory in bytes of a process and its descendants, shared pages counted once (Linux). */
 export async function memoryOf(root: number): Promise<number> {
   const parents = new Map<number, number>();
   for (const name of await readdir("/proc")) {
@@ -18,7 +18,7 @@ export async function memoryOf(root: number): Promise<number> {
   return shares.reduce((sum, text) => sum + Number(/^Pss:\s+(\d+) kB/m.exec(text)?.[1] ?? 0) * 1024, 0);
 }
 
-/** Empty when the process has ended meanwhile. */
+/** Empty when the process has ended. */
 async function read(file: string): Promise<string> {
   try {
     return await readFile(file, "utf8");

@@ -7,11 +7,11 @@ import { createServer } from "node:net";
 const FIRST = 11_000;
 const PER_WORKER = 2_500;
 const WORKERS = 4;
-/** Where a node of a Redis cluster speaks with others, above its port. */
+/** The distance to the port on which nodes of a Redis cluster speak with each other. */
 const BUS = 10_000;
 const given = new Set<number>();
 
-/** So many ports that nobody listens on, nor 10,000 above, for servers of this worker's tests. */
+/** This many free ports, with those 10,000 above free too, for servers of this worker's tests. */
 export async function freePorts(count: number): Promise<number[]> {
   const worker = Number(process.env.VITEST_POOL_ID ?? 0) % WORKERS;
   const ports: number[] = [];

@@ -5,12 +5,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { bareEnv } from "./bare_env.ts";
 
 const ROOT = join(import.meta.dirname, "../../../..");
-/** A start that takes longer than this is stuck, not slow. */
+/** A start that takes longer than this hangs. */
 const READY_MS = 60_000;
 const MAX_OUTPUT = 64 << 10;
 
 export interface KhalaProcessOptions {
-  /** A worker needs a KHALA_WORKER_PORT: what has no address is never seen to be ready. */
+  /** A worker needs a KHALA_WORKER_PORT: without an address its readiness cannot be checked. */
   readonly command: "serve" | "dev" | "worker";
   readonly args?: readonly string[];
   /** Added to those of `bareEnv`. */
@@ -19,16 +19,16 @@ export interface KhalaProcessOptions {
 
 /** A Khala server, or worker, in a process of its own. Disposing of it ends it. */
 export interface KhalaProcess extends AsyncDisposable {
-  /** Where it listens, such as `http://127.0.0.1:41234`. */
+  /** Its address, such as `http://127.0.0.1:41234`. */
   readonly url: string;
   readonly pid: number;
-  /** Resolves with the exit code when it is gone, null when a signal ended it. */
+  /** Resolves with the exit code when it has ended, null when a signal ended it. */
   readonly exited: Promise<number | null>;
-  /** The end of what it has printed, both streams together. */
+  /** The end of its output, both streams together. */
   output(): string;
-  /** Sends a signal and waits until it is gone; resolves with its exit code, null when the signal ended it. */
+  /** Sends a signal and waits until it has ended; resolves with its exit code, null when the signal ended it. */
   end(signal: "SIGTERM" | "SIGINT" | "SIGKILL"): Promise<number | null>;
-  /** Stops it in its tracks (SIGSTOP), as a machine that sleeps does. */
+  /** Suspends it (SIGSTOP), as a sleeping machine does. */
   freeze(): void;
   thaw(): void;
 }
@@ -50,7 +50,7 @@ export async function startKhala(options: KhalaProcessOptions): Promise<KhalaPro
     },
   );
   const output = collect(child);
-  // A development server has a PostgreSQL to stop; a production server has nothing that a kill would leave.
+  // A development server has a PostgreSQL to stop; a kill of a production server leaves nothing behind.
   const last = options.command === "dev" ? "SIGTERM" : "SIGKILL";
   const abandon = () => child.kill(last);
   process.once("exit", abandon);
@@ -101,7 +101,7 @@ function collect(child: ChildProcess): () => string {
   return () => text;
 }
 
-/** Reads the address that it prints, then asks it. */
+/** Reads the address that it prints, then asks whether it is ready. */
 async function ready(child: ChildProcess, output: () => string, signal: AbortSignal): Promise<string> {
   let answer = "no address printed";
   while (!signal.aborted) {

@@ -6,9 +6,9 @@ import { createInterface } from "node:readline";
 /** A small program of packages/test-support/src/programs in a process of its own. Disposing of it kills it. */
 export interface Program extends AsyncDisposable {
   readonly child: ChildProcess;
-  /** Its next line of output, or what it complained about when it ends without one. */
+  /** Its next line of output, or its error output when it ends without one. */
   line(): Promise<string>;
-  /** Resolves when it has ended: its exit code, and what it complained about. */
+  /** Resolves when it has ended, with its exit code and error output. */
   readonly ended: Promise<{ code: number | null; errors: string }>;
 }
 

@@ -8,7 +8,7 @@ interface CliOutput {
 }
 
 const outputs = new AsyncLocalStorage<CliOutput>();
-/** What a command reads from its environment. */
+/** The input of a command: its environment. */
 const SETTINGS = /^(KHALA_|KAFKA_|CONVEX_|REDIS_URL$|DATABASE_URL$|FORCE_COLOR$)/;
 
 capture("stdout", "out");
@@ -24,12 +24,12 @@ export async function runCli(
   Object.assign(process.env, env);
   process.exitCode = undefined;
   const code = await outputs.run(output, () => run(args));
-  // A command's exit code is not the test run's.
+  // A command's exit code must not become the test run's.
   process.exitCode = undefined;
   return { code, ...output };
 }
 
-/** Collects what a command writes; the test runner's own output goes where it went. */
+/** Collects a command's output; the test runner's own output is not changed. */
 function capture(stream: "stdout" | "stderr", field: keyof CliOutput): void {
   const target = process[stream];
   const write = target.write.bind(target) as (...args: unknown[]) => boolean;

@@ -2,20 +2,20 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { listenAnywhere, type Target } from "./tcp_proxy.ts";
 
-/** A message of a protocol, as it flows. */
+/** A message of a protocol. */
 export interface WireMessage {
   readonly bytes: Buffer;
-  /** Who sends it, where the protocol says so. */
+  /** The sender, where the protocol names it. */
   readonly client?: string;
-  /** What it asks for, if it is something that a test may wait for. */
+  /** The kind of request, if tests wait for this kind. */
   readonly name?: string | undefined;
-  /** The same for a request and the message that ends its answer. */
+  /** Equal for a request and the message that ends its answer. */
   readonly id?: number;
-  /** What is the same when it is sent again, if that is not all of it. */
+  /** Equal when the request is sent again, if that is not all of it. */
   readonly content?: Buffer;
 }
 
-/** Cuts what flows over one connection into messages. */
+/** Cuts the bytes of one connection into messages. */
 export interface Wire {
   requests(chunk: Buffer): WireMessage[];
   answers(chunk: Buffer): WireMessage[];
@@ -23,38 +23,38 @@ export interface Wire {
 
 /** A moment in the life of a request. */
 export interface Step {
-  /** Whose request; anybody's where the protocol does not tell. */
+  /** The sender of the request; any sender where the protocol names none. */
   readonly client?: string;
   readonly name: string;
-  /** A text that is somewhere in it. */
+  /** A text that the request contains. */
   readonly says?: string;
-  /** Before the server gets it, or after the server has answered and before the client knows. */
+  /** Before the server gets the request, or after the server's answer and before the client gets it. */
   readonly moment: "before" | "after";
-  /** What stands still from then on, both ways: all that the client has open, or this connection alone. */
+  /** The connections that stop from then on, both ways: all of the client's, or this one alone. */
   readonly holds: "client" | "connection";
-  /** Only on the connection on which this one was caught. */
+  /** Matches only on the connection of an earlier step. */
   readonly on?: Trap;
 }
 
-/** A step that is waited for, once. A client whose line breaks there asks again on another: that is the same step. */
+/** A step that is awaited once. A client whose connection breaks there repeats the request on another: that is the same step. */
 export interface Trap {
   readonly caught: boolean;
-  /** What the server answered, as soon as it did. */
+  /** The server's answer, as soon as it is there. */
   readonly answer: Buffer | undefined;
-  /** Lets everything flow on from where it stood. */
+  /** Resumes all that this step stopped. */
   release(): void;
 }
 
-/** A proxy that knows what it forwards, and stops exactly there. */
+/** A proxy that understands what it forwards, and stops at an exact message. */
 export interface StepProxy extends AsyncDisposable {
   readonly port: number;
   /** The same URL, through the proxy. */
   through(url: string): string;
-  /** Where connections go that are made from now on. */
+  /** Sends new connections to another address. */
   target: Target | undefined;
   /** Waits for the next such request. */
   trap(step: Step): Trap;
-  /** Breaks every open connection at once; new ones are still taken. */
+  /** Breaks every open connection; new ones are still accepted. */
   cut(): void;
 }
 
@@ -148,14 +148,14 @@ function isStep(step: Step, connection: Connection, { name, bytes }: WireMessage
 
 interface Traps {
   held(connection: Connection): boolean;
-  /** The trap for such a request, which waits no longer. */
+  /** Removes the trap for such a request. */
   take(connection: Connection, message: WireMessage): SetTrap | undefined;
   spring(trap: SetTrap, connection: Connection): void;
   /** Waits for the same request again. */
   putBack(trap: SetTrap): void;
 }
 
-/** One connection through the proxy. What stands still is dropped when either side closes, as on a line that is cut. */
+/** One connection through the proxy. Bytes held back are dropped when either side closes, as on a broken connection. */
 class Connection {
   client = "";
   readonly near: Socket;
@@ -171,7 +171,7 @@ class Connection {
     this.#traps = traps;
     for (const socket of [near, far]) {
       socket.setNoDelay(true);
-      // Whichever side breaks, the other learns it; why does not matter to a proxy.
+      // When either side breaks, the other side is closed; the reason does not matter to a proxy.
       socket.on("error", () => {});
       socket.on("close", () => {
         near.destroy();
@@ -190,7 +190,7 @@ class Connection {
     });
   }
 
-  /** Forwards all that need not wait. */
+  /** Forwards every message that need not wait. */
   flow(): void {
     while (this.#up[0] && this.#mayAsk(this.#up[0])) this.#far.write(this.#up.shift()!.bytes);
     while (this.#down[0] && this.#mayHear(this.#down[0])) this.near.write(this.#down.shift()!.bytes);
@@ -219,7 +219,7 @@ class Connection {
   }
 }
 
-/** Puts pieces together and cuts them into messages. `sizeOf` tells how long the next is, once enough of it is there. */
+/** Joins pieces and cuts them into messages. `sizeOf` returns the next one's length once enough bytes are there. */
 export function cutter(
   sizeOf: (rest: Buffer, cut: number) => number | undefined,
 ): (chunk: Buffer) => Buffer[] {

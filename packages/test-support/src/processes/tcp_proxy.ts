@@ -7,26 +7,26 @@ export interface Target {
   readonly port: number;
 }
 
-/** A TCP proxy that a test puts between two programs, to break what is between them. */
+/** A TCP proxy between two programs, which a test uses to break their connection. */
 export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
   /** The same URL, through the proxy. */
   through(url: string): string;
   /** Holds bytes back, both ways or only the answers; connections stay open, as behind a dead link. */
   pause(what?: "all" | "answers"): void;
-  /** Undoes pause and refuse; what was held back flows on. */
+  /** Undoes pause and refuse, and forwards the bytes held back. */
   resume(): void;
-  /** Breaks every open connection at once; new ones are still taken. */
+  /** Breaks every open connection; new ones are still accepted. */
   cut(): void;
   /** Breaks every open connection, and each new one. */
   refuse(): void;
   /** Sends new connections elsewhere; open ones stay where they are. */
   switchTo(target: Target): void;
-  /** How many connections are open. */
+  /** The number of open connections. */
   readonly connections: number;
 }
 
-/** Lets a proxy listen on a free port, and says where that is. */
+/** Lets a proxy listen on a free port, and returns its address. */
 export async function listenAnywhere(server: Server): Promise<Pick<TcpProxy, "port" | "through">> {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -72,7 +72,7 @@ export async function startTcpProxy(first: Target): Promise<TcpProxy> {
     sockets.set(near, far);
     for (const socket of [near, far]) {
       socket.setNoDelay(true);
-      // Whichever side breaks, the other learns it; why does not matter to a proxy.
+      // When either side breaks, the other side is closed; the reason does not matter to a proxy.
       socket.on("error", () => {});
       socket.on("close", () => {
         sockets.delete(near);

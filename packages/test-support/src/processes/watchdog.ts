@@ -1,13 +1,13 @@
 import { spawn } from "node:child_process";
 
-/** Something that is done when this process ends, however it ends, unless it is called off. */
+/** An action that runs when this process ends, however it ends, unless it is cancelled. */
 export interface Watchdog {
-  /** Does it now. */
+  /** Runs it now. */
   act(): void;
   callOff(): void;
 }
 
-/** Leaves a line of shell to a process of its own, which runs it when its input ends: also after a kill -9 of ours. */
+/** Gives a line of shell to a process of its own, which runs it when its input ends: also after a kill -9 of this process. */
 export function watchdog(line: string, ...args: readonly string[]): Watchdog {
   // Its own process group: a Ctrl-C at the terminal must not end it first.
   const child = spawn("sh", ["-c", `cat >/dev/null; ${line}`, "sh", ...args], {

@@ -1,4 +1,4 @@
-// A server whose agents write down each run, and some of which end the process in the middle of it. Says where it listens,
+// A server whose agents record each run; some end the process during one. Prints its address,
 // stops on SIGTERM, ends with its input.
 import { appendFileSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
@@ -8,12 +8,12 @@ import { bombOf, isFatal, isFlaky, isLasting, noteOf } from "../steps/board_worl
 process.stdin.resume().once("close", () => process.exit(1));
 const runs = process.env.BOARD_RUNS!;
 
-/** A side effect that nothing takes back. */
+/** A side effect that cannot be undone. */
 function effect(name: string, { idempotencyKey }: AgentTask): void {
   appendFileSync(runs, `${name} ${idempotencyKey}\n`);
 }
 
-/** Passes the note on under another type, after a moment in which the process may end. */
+/** Publishes the note under another type, after a moment in which the process may end. */
 async function pass(type: string, task: AgentTask, signal: AbortSignal) {
   effect("run", task);
   const note = noteOf(task.artifact);
@@ -68,7 +68,7 @@ const agents = [
     },
   }),
 ];
-// Who knows no agent does not route.
+// A server without agents does not route.
 const known = process.env.BOARD_AGENTS === "none" ? [] : agents;
 const khala = await createKhala({ models: [], agents: known }, { config: readConfig() });
 console.log(`listening on ${khala.url}`);

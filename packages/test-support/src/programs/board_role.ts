@@ -1,5 +1,5 @@
-// A process that only routes for a board on Kafka, or only works for its agent. Says when it is there, prints what it
-// warns of, stops on SIGTERM, ends with its input.
+// A process that only routes for a board on Kafka, or only works for its agent. Prints a line when it is ready, and its
+// warnings. Stops on SIGTERM, and ends with its input.
 
 import { testContext } from "../kit/context.ts";
 import { openStepBoard, type Role } from "../steps/board_steps.ts";

@@ -1,4 +1,4 @@
-// A gateway with every built-in model, set by its environment. Says where it listens, stops on SIGTERM, ends with its input.
+// A gateway with every built-in model, set by its environment. Prints its address, stops on SIGTERM, ends with its input.
 import {
   createKhala,
   lightningControlPlane,

@@ -1,6 +1,6 @@
-// A process that works for one agent of a board on Kafka. Prints each task that it begins as "ran <id> <attempt>", then
-// does as it is told: "done" publishes an output under a new id, "first" does so too, but never ends the first, "die" ends at once as kill -9
-// does, "late" answers after so many milliseconds, and "retry" fails with that delay.
+// A process that works for one agent of a board on Kafka. Prints each task it starts as "ran <id> <attempt>", then
+// obeys its payload: "done" publishes an output under a new id, "first" does so too, but never ends the first, "die" ends at once as kill -9
+// does, "late" answers after the given milliseconds, and "retry" fails with that delay.
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { openBoard } from "../../../kafka/src/open_board.ts";

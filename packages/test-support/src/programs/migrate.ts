@@ -1,4 +1,4 @@
-// Creates or updates the schema of the database that it is given, as a starting server does.
+// Creates or updates the schema of the given database, as a starting server does.
 import { pino } from "pino";
 import { openDatabase } from "../../../server/src/database/database.ts";
 import { migrate } from "../../../server/src/database/migrate.ts";

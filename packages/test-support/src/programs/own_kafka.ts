@@ -1,4 +1,4 @@
-// Starts a broker by the recipe that it is given, says where it is in one line of JSON, and stays.
+// Starts a broker from the given recipe, prints its address in one line of JSON, and stays.
 import type { KafkaBinary } from "../kafka/binary.ts";
 import { startKafkaServer } from "../kafka/server.ts";
 

@@ -1,4 +1,4 @@
-// Locks a data folder, starts the embedded PostgreSQL in it, says so in one line of JSON, and stays.
+// Locks a data folder, starts the embedded PostgreSQL in it, prints one line of JSON, and stays.
 import { randomUUID } from "node:crypto";
 import { lockDataFolder } from "../../../server/src/database/data_folder.ts";
 import { startEmbeddedPostgres } from "../../../server/src/database/embedded.ts";

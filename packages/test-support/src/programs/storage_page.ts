@@ -6,7 +6,7 @@ import {
   storageConformance,
 } from "@khala/client/storage";
 
-/** The real stores of the browser that runs this page, made to fail at chosen steps. */
+/** The real stores of the browser that runs this page, with failures at chosen steps. */
 interface Browser {
   readonly localStorage: NonNullable<NonNullable<Parameters<typeof localStorage>[0]>["store"]>;
   readonly IDBObjectStore: {
@@ -32,7 +32,7 @@ interface IdbRequest {
 }
 const browser = globalThis as never as Browser;
 
-/** Runs one check of the suite on a driver; resolves with what went wrong. */
+/** Runs one check of the suite on a driver; resolves with its error. */
 async function check(driver: "localStorage" | "indexedDb", name: string): Promise<string | undefined> {
   try {
     const found = storageConformance.find((candidate) => candidate.name === name);
@@ -128,7 +128,7 @@ const document = (key: string, n: number) => ({
   payload: { n, text: "x".repeat(200) },
 });
 
-/** Commits for as long as the page lives: all documents are of the same commit as the cursor. */
+/** Commits while the page lives: all documents are of the same commit as the cursor. */
 async function commitForEver(driver: string): Promise<never> {
   const storage = drivers[driver]!();
   let after = (await storage.load("scope", "topic"))?.cursor;
@@ -138,7 +138,7 @@ async function commitForEver(driver: string): Promise<never> {
     await storage.commit("scope", "topic", after ? { after, ...change } : { replace: true, ...change });
     after = change.cursor;
     commits++;
-    // IndexedDB gives way by itself; a page that only writes to localStorage could never be asked how far it is.
+    // IndexedDB yields by itself; a page that only writes to localStorage could never report its progress.
     if (driver === "localStorage") await givingWay();
   }
 }
@@ -147,7 +147,7 @@ let commits = 0;
 const turn = new BroadcastChannel("turn");
 const turns = new BroadcastChannel("turn");
 
-/** Resolves after what the page has to do besides. */
+/** Resolves after the page's other work. */
 function givingWay(): Promise<void> {
   return new Promise((resolve) => {
     turns.onmessage = () => resolve();
@@ -155,7 +155,7 @@ function givingWay(): Promise<void> {
   });
 }
 
-/** What a page that comes after has: the cursor, and the commits that its documents are of. */
+/** The state a later page finds: the cursor, and the commits of its documents. */
 async function stored(driver: string) {
   const found = await drivers[driver]!().load("scope", "topic");
   return (
@@ -166,7 +166,7 @@ async function stored(driver: string) {
   );
 }
 
-/** Commits more and more until there is no room left; resolves with the error, and whether the state is that of the last commit. */
+/** Commits more and more until the store is full; resolves with the error, and whether the state is that of the last commit. */
 async function fill() {
   const storage = localStorage();
   let n = 0;

@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { asyncStorage, sqlite } from "@khala/client/storage";
 import { FileAsyncStorage } from "../../../client/src/storage/test_support.ts";
 
-// Commits until it is killed, and says each commit that is done. All documents are of the same commit as the cursor.
+// Commits until it is killed, and prints each finished commit. All documents are of the same commit as the cursor.
 const [driver, place] = process.argv.slice(2) as [string, string];
 const storage =
   driver === "sqlite" ? sqlite(new DatabaseSync(place)) : asyncStorage(new FileAsyncStorage(place));

@@ -1,4 +1,4 @@
-// An app whose engine leaves errors behind that nothing catches. SIGUSR2 leaves one that belongs to no run.
+// An app whose engine leaves uncaught errors. SIGUSR2 leaves one that belongs to no run.
 import { setTimeout as delay } from "node:timers/promises";
 import { defineApp } from "@khala/server";
 import type { EngineFactory } from "@khala/server/engines";

@@ -3,13 +3,13 @@ import { indexedDb } from "@khala/client/storage";
 
 const TOPIC = "runtime.run_summaries";
 
-/** What a page says first: where the server is, and who it is. */
+/** The first message of a page: the server's address and the page's name. */
 interface Start {
   readonly url: string;
   readonly token: string;
 }
 
-/** A page that the worker works for, or in a dedicated worker the worker itself. */
+/** A page connected to the worker, or in a dedicated worker the worker itself. */
 interface Port {
   postMessage(message: unknown): void;
   onmessage: ((event: { readonly data: Start }) => void) | null;
@@ -23,7 +23,7 @@ declare const self: Port & {
 let client: KhalaClient | undefined;
 const pages: Port[] = [];
 
-/** What the client has, as a page would show it. */
+/** The client's documents, as a page would show them. */
 function picture(khala: KhalaClient) {
   const { items, phase } = khala.sync.list(TOPIC);
   const documents = Object.fromEntries(items.map(({ key, version }) => [key, version]));

@@ -13,7 +13,7 @@ function start(token: string, convId?: string, url = location.origin): void {
   else client.sync.subscribe(TOPIC, () => {});
 }
 
-/** Everything that was shown of the conversation. */
+/** Every text the conversation has shown. */
 const shown: string[] = [];
 
 function text(): string {
@@ -25,7 +25,7 @@ function note(): void {
   if (text() !== shown.at(-1)) shown.push(text());
 }
 
-/** What is on the screen. */
+/** The current text on the screen. */
 function screen() {
   const { items, phase } = client.sync.list(TOPIC);
   const documents = Object.fromEntries(items.map(({ key, version }) => [key, version]));

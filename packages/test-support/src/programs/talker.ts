@@ -1,4 +1,4 @@
-// A gateway whose engine counts to the number in the message, slowly enough to be caught in the middle. Ends like programs/gateway.ts.
+// A gateway whose engine counts slowly to the number in the message. Ends like programs/gateway.ts.
 import { createKhala, readConfig } from "@khala/server";
 import { scripted } from "@khala/server/engines";
 

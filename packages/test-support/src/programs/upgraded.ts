@@ -1,4 +1,4 @@
-// A server with all planes, for upgrades: the release's own copy of this file runs beside that of the tree. Ends like programs/gateway.ts.
+// A server with all planes, for upgrade tests: also run from the release's own copy of this file. Ends like programs/gateway.ts.
 import {
   agent,
   createKhala,

@@ -18,7 +18,7 @@ const ERRORS = {
   },
 } as const;
 
-/** Anthropic's Messages API: what `anthropic(model)` of the AI SDK speaks. */
+/** Anthropic's Messages API, which `anthropic(model)` of the AI SDK uses. */
 export const anthropicMessages: ProviderWire = {
   refusal({ error }) {
     const { status, ...rest } = ERRORS[error];

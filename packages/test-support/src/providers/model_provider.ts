@@ -7,14 +7,14 @@ import { anthropicMessages } from "./anthropic_messages.ts";
 import { openAiChat } from "./openai_chat.ts";
 import { openAiResponses } from "./openai_responses.ts";
 
-/** A request for an answer, as the provider got it. */
+/** A request for an answer, as the provider received it. */
 export interface ModelRequest {
   readonly provider: "openai" | "anthropic";
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: Readonly<Record<string, unknown>>;
 }
 
-/** Decides what the model says. */
+/** Chooses the model's answer. */
 export type Respond = (request: ModelRequest, count: number) => ModelAnswer | ModelRefusal;
 
 /** A stand-in for model providers that streams their wire formats. */
@@ -30,7 +30,7 @@ const WIRES: Readonly<Record<string, { provider: ModelRequest["provider"]; wire:
   "/v1/messages": { provider: "anthropic", wire: anthropicMessages },
 };
 
-/** Starts a provider that answers each request as the function says. */
+/** Starts a provider that answers each request with the function's answer. */
 export async function startModelProvider(respond: Respond): Promise<ModelProvider> {
   const requests: ModelRequest[] = [];
   const server = createServer(async (request, response) => {
@@ -79,6 +79,6 @@ async function stream(
     await new Promise((resolve) => setImmediate(resolve));
   }
   if (answer.failure !== "connection_reset") return void response.end();
-  // The client has read what came before, as far as that can be known from here.
+  // The client has read everything before it, as far as this side can know.
   response.socket?.destroySoon();
 }

@@ -1,7 +1,7 @@
 import { type ModelAnswer, type ProviderWire, USAGE, type WireEvent } from "./answer.ts";
 import { openAiResponses } from "./openai_responses.ts";
 
-/** OpenAI's Chat Completions API, which most other providers and local servers speak as well. */
+/** OpenAI's Chat Completions API, which most other providers and local servers offer as well. */
 export const openAiChat: ProviderWire = {
   refusal: openAiResponses.refusal,
   *events({ text = [], call, usage = USAGE, failure }: ModelAnswer, model) {

@@ -21,7 +21,7 @@ const ERRORS = {
   },
 } as const;
 
-/** OpenAI's Responses API: what `openai(model)` of the AI SDK speaks. */
+/** OpenAI's Responses API, which `openai(model)` of the AI SDK uses. */
 export const openAiResponses: ProviderWire = {
   refusal({ error }) {
     const { status, ...rest } = ERRORS[error];

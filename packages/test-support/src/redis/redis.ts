@@ -9,10 +9,10 @@ export function redisHere(): { readonly shared: boolean; readonly own: boolean }
   return { shared: env !== undefined, own: env?.BINARY !== undefined };
 }
 
-/** The Redis that all files of a run share: names of streams must be a test's own. */
+/** The Redis shared by all files of a run: each test must use its own stream names. */
 export interface TestRedis extends AsyncDisposable {
   readonly url: string;
-  /** A client for what the test itself does and looks at. */
+  /** A client for the test's own commands. */
   readonly client: Redis;
 }
 
@@ -51,7 +51,7 @@ export interface RedisCluster extends AsyncDisposable {
   readonly nodes: readonly RedisServer[];
   /** Lets a server join, and follow one of the nodes. */
   addReplica(server: RedisServer, of: number): Promise<void>;
-  /** Moves a slot with its keys to another node. `during` runs when the keys are there, and the slot is not. */
+  /** Moves a slot with its keys to another node. `during` runs after the keys have moved, and before the slot has. */
   move(slot: number, to: number, during?: () => Promise<void>): Promise<void>;
 }
 
@@ -100,7 +100,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
         await source.client.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", ...keys);
       }
       await during?.();
-      // The new owner first, so that nobody is without one.
+      // The new owner first, so that the slot always has one.
       for (const node of [target, ...nodes.filter((other) => other !== target)])
         await node.client.call("CLUSTER", "SETSLOT", slot, "NODE", id);
     },

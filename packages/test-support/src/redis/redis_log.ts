@@ -18,7 +18,7 @@ export function newStream(): string {
   return `chat:test-${randomUUID()}`;
 }
 
-/** A log as a server has it; the test stops it. */
+/** A log as a server opens it; the test stops it. */
 export async function openTestLog(
   url: string,
   { context, ...options }: Partial<RedisLogOptions> & { readonly context?: Context } = {},
@@ -27,7 +27,7 @@ export async function openTestLog(
   return { ...log, [Symbol.asyncDispose]: () => log.stop() };
 }
 
-/** Where the group `ui` of a stream is, and what it holds. */
+/** The position of the group `ui` of a stream, and its pending entries. */
 export async function groupOf(
   client: Redis | Cluster,
   stream: string,
@@ -39,7 +39,7 @@ export async function groupOf(
   return all.find((group) => group.name === "ui");
 }
 
-/** What the conformance suite needs, on a server or a cluster. */
+/** The parts the conformance suite needs, on a server or a cluster. */
 export async function redisUnderTest(url: string): Promise<LogUnderTest> {
   let set: number | undefined;
   const clock: Clock = { ...systemClock, now: () => set ?? systemClock.now() };

@@ -19,23 +19,23 @@ export interface RedisBinary {
   readonly container?: string;
 }
 
-/** A server of its own, which a test may kill and start again on the same port and folder. */
+/** A server of a test's own, which it may kill and start again on the same port and folder. */
 export interface RedisServer extends AsyncDisposable {
   readonly url: string;
   readonly port: number;
   readonly dir: string;
-  /** A client for what the test itself does and looks at. */
+  /** A client for the test's own commands. */
   readonly client: Redis;
-  /** Ends it as a power cut would. */
+  /** Kills it, as a power cut would. */
   kill(): Promise<void>;
-  /** Starts it again on what it left. */
+  /** Starts it again on its files. */
   restart(): Promise<void>;
 }
 
 export interface RedisServerOptions {
   readonly port?: number;
   readonly dir?: string;
-  /** More settings, as on its command line. */
+  /** Further settings, as on its command line. */
   readonly settings?: readonly string[];
 }
 
@@ -51,7 +51,7 @@ export async function findRedis(): Promise<RedisBinary | undefined> {
       await run(container, ["run", "--rm", IMAGE, "redis-server", "--version"], { timeout: 60_000 });
       return { command: "redis-server", container };
     } catch {
-      // Not installed, not running, or without the image: the next one.
+      // Not installed, not running, or without the image: try the next one.
     }
   }
   return undefined;
@@ -66,7 +66,7 @@ async function executable(path: string): Promise<boolean> {
   }
 }
 
-/** Starts a server on loopback that keeps what it has in an append-only file of its folder. */
+/** Starts a server on loopback that keeps its data in an append-only file of its folder. */
 export async function startRedisServer(
   binary: RedisBinary,
   options: RedisServerOptions = {},
@@ -125,7 +125,7 @@ async function launchRedis(
       output = `${output}${chunk}`.slice(-4_000);
     });
   const exited = once(child, "exit");
-  // A run that is broken off leaves no server behind.
+  // An aborted run leaves no server behind.
   const abandon = () => child.kill("SIGKILL");
   process.once("exit", abandon);
   await eventually("Redis accepts connections", () => {

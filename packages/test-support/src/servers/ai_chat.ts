@@ -18,11 +18,11 @@ export type TransportName = (typeof TRANSPORTS)[number];
 export interface ChatOptions {
   readonly token?: string;
   readonly policy?: string;
-  /** Of the HTTP transport. */
+  /** Options of the HTTP transport. */
   readonly fetch?: typeof globalThis.fetch;
   readonly messages?: UIMessage[];
   readonly onData?: (part: { type: string; data: unknown }) => void;
-  /** What the app does with tools, and when their answers are sent. */
+  /** The app's tool handlers, and when their answers are sent. */
   readonly tools?: Pick<ChatInit<UIMessage>, "onToolCall" | "sendAutomaticallyWhen">;
 }
 
@@ -48,7 +48,7 @@ export function openTransport(
   });
 }
 
-/** Opens a chat of its own: a tab, or a device. */
+/** Opens a chat: a tab, or a device. */
 export function openChat(
   server: ConversationServer,
   name: TransportName,
@@ -65,7 +65,7 @@ export function openChat(
   });
 }
 
-/** A conversation's id that no other test has. */
+/** A unique conversation id. */
 export function newConv(): string {
   return `conv-${randomUUID()}`;
 }
@@ -75,7 +75,7 @@ export function textOf(message: UIMessage | undefined): string {
   return (message?.parts ?? []).map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
-/** Waits until the last message says this. */
+/** Waits until the last message has this text. */
 export function says(chat: AiChat, text: string) {
   return until(`the text ${JSON.stringify(text.slice(0, 40))}`, () => {
     const last = chat.messages.at(-1);
@@ -83,19 +83,19 @@ export function says(chat: AiChat, text: string) {
   });
 }
 
-/** Waits until nothing is under way for the chat. */
+/** Waits until the chat is idle. */
 export function settled(chat: AiChat) {
   return until("the end of the answer", () => chat.status === "ready" || chat.status === "error");
 }
 
-/** The turn that is being answered in a conversation, once `turns` were begun. */
+/** The turn being answered in a conversation, once `turns` have begun. */
 export async function onStage(server: ConversationServer, convId: string, turns = 1): Promise<ManualTurn> {
   await until("the turn", () => server.engine.turnCount(convId) >= turns);
   const { run } = await server.state(convId);
   return server.engine.turn(run!.run_id!);
 }
 
-/** An answer with everything that an engine may say. */
+/** An answer with every kind of event an engine may send. */
 export const EVERYTHING: readonly Omit<EventJson, "run_started" | "run_failed" | "run_stopped">[] = [
   { status: { text: "Looking outside" } },
   { reasoning_delta: { text: "Let me see." } },

@@ -4,7 +4,7 @@ import { kafkaHere, sharedKafka } from "../kafka/kafka.ts";
 /** A backend of the blackboard. */
 export type Backend = "Postgres" | "Kafka";
 
-/** The backends of this run. A promise of both is tested on each. */
+/** The backends of this run. Tests of a promise of both run on each. */
 export const BACKENDS: readonly Backend[] = kafkaHere() ? ["Postgres", "Kafka"] : ["Postgres"];
 
 /** Settings for servers on a backend. On Kafka they get topics of their own on the shared broker. */

@@ -3,7 +3,7 @@ import { type AppDefinition, createKhala, type Khala, readConfig } from "@khala/
 import type { MintRequest } from "../../../server/src/gateway/auth/issuer.ts";
 import { eventually } from "../kit/eventually.ts";
 
-/** What the app of a test's server has. */
+/** The app of a test's server. */
 export type BoardApp = Pick<AppDefinition, "agents" | "schemas" | "schedules">;
 
 /** The JSON of an answer, and its status. */
@@ -16,7 +16,7 @@ export interface Answer<T> {
 export interface BoardServer extends AsyncDisposable {
   readonly khala: Khala;
   readonly url: string;
-  /** A token of org-1 that may read and write the board, unless told otherwise. */
+  /** A token of org-1 that may read and write the board by default. */
   token(claims?: Partial<MintRequest>): Promise<string>;
   get<T>(path: string, token?: string): Promise<Answer<T>>;
   post<T>(path: string, body?: unknown, token?: string): Promise<Answer<T>>;
@@ -24,13 +24,13 @@ export interface BoardServer extends AsyncDisposable {
   publish(draft: object): Promise<string>;
   /** Claims one task, which must come. */
   claim(agent: string, token?: string): Promise<Required<ClaimJson>>;
-  /** Waits until there are so many dead letters. */
+  /** Waits until there are this many dead letters. */
   deadLetters(agent: string, count: number): Promise<NonNullable<DeadLetterListJson["dead_letters"]>>;
-  /** Waits until a correlation stands so. */
+  /** Waits until a correlation has this state. */
   correlation(id: string, status: string): Promise<CorrelationStateJson>;
 }
 
-/** The scopes of a person who works with the board. */
+/** The scopes of a user of the board. */
 export const BOARD_SCOPES = ["blackboard:read", "blackboard:write", "blackboard:work:*"];
 
 /** Starts a server on a database that may be shared with others. */
@@ -84,7 +84,7 @@ export async function startBoard(
     async claim(agent, given) {
       const ask = { worker: "test", wait_ms: 10_000 };
       const path = `/agents/${agent}/claim`;
-      // A server that has just started may have to wait for its part of the work.
+      // A server that has just started may have to wait for its share of the partitions.
       return eventually(`a task of ${agent}`, async () => {
         const { body } = await server.post<{ claims?: Required<ClaimJson>[] }>(path, ask, given);
         return body.claims?.[0];

@@ -16,17 +16,17 @@ import { testViewer } from "../kit/viewer.ts";
 import { testDatabase } from "../postgres/test_database.ts";
 import { type Backend, backendSettings } from "./backends.ts";
 
-/** Who publishes unless a test says otherwise, and somebody of another org. */
+/** The default publisher, and a caller of another org. */
 export const ADA: Caller = personOf("acme", "ada");
 export const EVE: Caller = personOf("evil", "eve");
 
-/** Somebody of an org who reads, publishes and works for every agent. */
+/** A caller of an org who reads, publishes and works for every agent. */
 export function personOf(org: string, subject: string): Caller {
   const { blackboardRead, blackboardWrite, blackboardWork } = SCOPES;
   return testViewer({ org, subject, scopes: [blackboardRead, blackboardWrite, blackboardWork] });
 }
 
-/** What a server of a test is made of. */
+/** The options of a test's server. */
 export interface ServerParts extends Pick<AppDefinition, "agents" | "schemas" | "schedules"> {
   readonly settings?: Readonly<Record<string, string>>;
   readonly clock?: Clock;
@@ -40,7 +40,7 @@ export interface BoardServers extends AsyncDisposable {
   stop(khala: Khala): Promise<void>;
 }
 
-/** Makes a database for servers that are to be started, and topics of their own if the board is on Kafka. */
+/** Makes a database for servers to start on, and topics of their own if the board is on Kafka. */
 export async function boardServers(backend: Backend = "Postgres"): Promise<BoardServers> {
   const store = await testDatabase();
   const flow = await backendSettings(backend);
@@ -86,7 +86,7 @@ export async function listed({ blackboard }: Khala, type: string, caller = ADA):
   return (await blackboard.recent(caller, { type, limit: 1_000 })).reverse();
 }
 
-/** Waits until there are so many artifacts of a type. */
+/** Waits until there are this many artifacts of a type. */
 export function arrived(khala: Khala, type: string, count = 1): Promise<Artifact[]> {
   return eventually(`${count} ${type}`, async () => {
     const found = await listed(khala, type);
@@ -94,7 +94,7 @@ export function arrived(khala: Khala, type: string, count = 1): Promise<Artifact
   });
 }
 
-/** Waits until a correlation stands so, and answers its figures. */
+/** Waits until a correlation has this state, and returns its figures. */
 export function stands({ blackboard }: Khala, correlationId: string, status: string) {
   return eventually(`${correlationId} is ${status}`, async () => {
     const state = await blackboard.correlation(ADA, correlationId);
@@ -104,7 +104,7 @@ export function stands({ blackboard }: Khala, correlationId: string, status: str
   });
 }
 
-/** Waits until an agent has so many dead letters. */
+/** Waits until an agent has this many dead letters. */
 export function buried({ blackboard }: Khala, agent: string, count: number) {
   return eventually(`${count} dead letters of ${agent}`, async () => {
     const { deadLetters } = await blackboard.deadLetters(ADA, agent, { limit: 1_000 });
@@ -112,7 +112,7 @@ export function buried({ blackboard }: Khala, agent: string, count: number) {
   });
 }
 
-/** Waits until an agent has nothing to do. */
+/** Waits until an agent is idle. */
 export function idle({ blackboard }: Khala, agent: string) {
   return eventually(`${agent} has nothing to do`, async () => {
     const state = (await blackboard.agents()).find(({ name }) => name === agent);
@@ -120,13 +120,13 @@ export function idle({ blackboard }: Khala, agent: string) {
   });
 }
 
-/** Work that a test holds until it lets it go. */
+/** Work that waits until the test releases it. */
 export class Held {
   readonly started: string[] = [];
   readonly aborted: string[] = [];
   readonly #door = Promise.withResolvers<void>();
 
-  /** Waits until it is let go, or fails when it is told to stop. */
+  /** Waits for the release, or fails when its signal aborts. */
   async wait(name: string, signal: AbortSignal): Promise<void> {
     this.started.push(name);
     await new Promise<void>((resolve, reject) => {

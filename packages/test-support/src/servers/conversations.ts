@@ -42,11 +42,11 @@ export interface ConversationServerOptions {
   readonly settings?: Readonly<Record<string, string>>;
   readonly clock?: Clock;
   readonly conversations?: Partial<ConversationSettings>;
-  /** Answers in the place of the test. */
+  /** Answers instead of the test. */
   readonly engine?: EngineFactory;
 }
 
-/** What conversations are told unless a test says otherwise. */
+/** The default settings of conversations. */
 const CONVERSATIONS: ConversationSettings = {
   graceMs: 30_000,
   recentBytes: 64 << 10,
@@ -72,26 +72,26 @@ export interface ConversationServer extends AsyncDisposable {
   readonly url: string;
   /** The Phoenix endpoint. */
   readonly socketUrl: string;
-  /** Where `/ws` is. */
+  /** The URL of `/ws`. */
   readonly wsUrl: string;
   readonly engine: ManualEngine;
   readonly plane: ConversationPlane;
   readonly log: Log;
   readonly context: Context;
-  /** A token with the scope `chat`, unless told otherwise. */
+  /** A token with the scope `chat` by default. */
   token(claims?: Partial<MintRequest>): Promise<string>;
   revoke(token: string): Promise<void>;
-  /** An HTTP request; with a token of its own if none is given. */
+  /** An HTTP request, with a new token unless one is given. */
   request(path: string, init?: RequestInit, token?: string): Promise<Response>;
   /** POST /chat, which must be accepted. */
   chat(convId: string, message: string, more?: ChatRequestJson): Promise<Required<ChatResponseJson>>;
   /** GET /chat/:conv_id */
   state(convId: string): Promise<ConversationStateJson>;
-  /** Waits until the newest run of a conversation has ended; resolves with how. */
+  /** Waits until the newest run of a conversation has ended; resolves with its outcome. */
   settled(convId: string): Promise<string>;
   /** A socket of `/ws`; rejects with Refused. */
   connect(convId: string, start?: Readonly<Record<string, string>>, token?: string): Promise<TimelineSocket>;
-  /** What the log says of each message. */
+  /** The log's text of each message. */
   texts(convId: string): Promise<Map<string, string>>;
   /** The sum of a metric over all series. */
   metric(name: string): Promise<number>;

@@ -29,13 +29,13 @@ export interface StandInCall {
   readonly args: Record<string, unknown>;
 }
 
-/** An HTTP server that speaks what the npm package `convex` sends, with the two functions that dual publish calls. */
+/** An HTTP server that understands the npm package `convex`, with the two functions that the mirror calls. */
 export interface ConvexStandIn extends AsyncDisposable {
   readonly url: string;
   readonly calls: readonly StandInCall[];
-  /** What it holds of a topic, by org and key with a space between, deleted documents included. */
+  /** Its documents of a topic, by org and key with a space between, deleted ones included. */
   topic(name: string): Map<string, StandInDocument>;
-  /** What it does with calls from now on: work, fail as a function that throws, answer 503, or never answer. */
+  /** Its answer to calls from now on: work, fail as a function that throws, answer 503, or never answer. */
   behave(as: "works" | "throws" | "unavailable" | "hangs"): void;
 }
 

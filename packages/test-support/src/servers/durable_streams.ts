@@ -29,11 +29,11 @@ export interface StreamServerOptions {
   readonly audit?: Audit;
 }
 
-/** A server with the streams' routes alone. A request comes from its `x-org`, `x-subject` and `x-scopes`, or from ada of acme. */
+/** A server with only the streams' routes. A request comes from its `x-org`, `x-subject` and `x-scopes`, or from ada of acme. */
 export interface StreamServer extends AsyncDisposable {
-  /** Where the streams are. */
+  /** The URL of the streams. */
   readonly url: string;
-  /** Resolves when it hears wakeups. */
+  /** Resolves when it listens to wakeups. */
   readonly listening: Promise<void>;
   /** Resolves once for each live read that began to wait. */
   waits(): Promise<void>;
@@ -110,7 +110,7 @@ export async function serveStreams(
   };
 }
 
-/** The same streams, telling of each watcher when it first waits. */
+/** The same streams, with a callback when a watcher first waits. */
 function observeWaits(inner: DurableStreams): { streams: DurableStreams; waits(): Promise<void> } {
   let begun = 0;
   let awaited = 0;

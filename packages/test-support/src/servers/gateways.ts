@@ -10,15 +10,15 @@ export interface GatewayProcess extends AsyncDisposable {
   /** True until `end` is called: a gateway that ends by itself has failed. */
   readonly wanted: boolean;
   readonly running: boolean;
-  /** The end of what it has printed. */
+  /** The end of its output. */
   output(): string;
-  /** How it ended: its code, or the signal that ended it; null while it runs. */
+  /** Its exit code, or the signal that ended it; null while it runs. */
   readonly ending: number | NodeJS.Signals | null;
-  /** Resolves when it is gone. */
+  /** Resolves when it has ended. */
   readonly gone: Promise<unknown>;
-  /** Ends it and waits until it is gone. */
+  /** Ends it and waits for its end. */
   end(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
-  /** Suspends it (SIGSTOP), as a machine that sleeps does. */
+  /** Suspends it (SIGSTOP), as a sleeping machine does. */
   freeze(): void;
   thaw(): void;
 }

@@ -14,7 +14,7 @@ interface Checker {
 /** Servers with the same routes share one. */
 const checkers = new Map<string, Checker>();
 
-/** Throws unless the response is one that the server's OpenAPI document describes. Paths that are not in it are passed over. */
+/** Throws unless the server's OpenAPI document describes the response. Skips paths that are not in it. */
 export async function checkResponse(
   routes: readonly Route[],
   request: { readonly method: string; readonly path: string },
@@ -55,7 +55,7 @@ function checkerOf(routes: readonly Route[]): Checker {
   ajv.addSchema({ $id: "openapi", ...(closed(document) as object) });
   const paths = Object.keys(document.paths)
     .map((path) => ({ path, pattern: patternOf(path) }))
-    // What is named goes before what is a parameter.
+    // Literal segments go before parameters.
     .sort((a, b) => parameters(a.path) - parameters(b.path));
   const checker: Checker = {
     document,
@@ -79,7 +79,7 @@ function parameters(path: string): number {
   return path.split("{").length;
 }
 
-/** The same with no property but those that are described: a client may ignore others, we may not send any. */
+/** The same with only described properties: a client may ignore others, we may not send any. */
 function closed(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(closed);
   if (typeof value !== "object" || value === null) return value;

@@ -42,7 +42,7 @@ export interface TestServer extends AsyncDisposable {
   request(path: string, token?: string, init?: RequestInit): Promise<Response>;
   /** Stores a document as a projection would; resolves with its watermark. */
   write(document: TestDocument): Promise<bigint | null>;
-  /** Resolves when this server has read all that was committed to a topic before. */
+  /** Resolves when this server has read everything committed to a topic before. */
   caughtUp(topic: string): Promise<void>;
   /** The sum of a metric over all series that have these labels. */
   metric(name: string, labels?: Readonly<Record<string, string>>): Promise<number>;
@@ -75,7 +75,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     KHALA_LOG_LEVEL: "silent",
     KHALA_AUTH_SECRETS: SECRETS,
     KHALA_DATABASE_POOL: "5",
-    // A server that is alone needs none; tests of wakeups turn them on.
+    // A single server needs none; tests of wakeups turn them on.
     KHALA_HINTS: "off",
     ...settings,
   });

@@ -3,13 +3,13 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
-/** Whether tests may install what this machine lacks. */
+/** Whether tests may install missing programs. */
 export function mayInstall(): boolean {
   const { CI, KHALA_TEST_INSTALL } = process.env;
   return CI === "true" || KHALA_TEST_INSTALL === "1";
 }
 
-/** Installs a Debian package without starting the system's own service; answers what went wrong if its server is not found now. */
+/** Installs a Debian package without starting the system's own service; returns the error if its server is still not found. */
 export async function installPackage(name: string): Promise<string> {
   const options = {
     timeout: 180_000,

@@ -1,12 +1,12 @@
-/** An engine that tests or benchmarks run on. */
+/** A backend or browser that tests or benchmarks need. */
 export interface Service {
   readonly name: string;
-  /** Why it cannot be had on this machine, or undefined when it can. */
+  /** The reason this machine cannot run it, or undefined when it can. */
   available(): Promise<string | undefined>;
   start(): Promise<RunningService>;
 }
 
-/** An engine that runs, and what a program needs to find it. */
+/** A running service, and the environment that programs need to find it. */
 export interface RunningService {
   readonly env: Readonly<Record<string, string>>;
   stop(): Promise<void>;

@@ -19,7 +19,7 @@ function service(name: string, parts: Partial<Service> = {}): Service {
 }
 const missing = service("kafka", { available: async () => "no broker was found" });
 
-test("what can be had is started, and stopped in the reverse order", async () => {
+test("starts the available services, and stops them in reverse order", async () => {
   const { running, stop } = await startServices([service("a"), service("b")], true);
   expect([...running].map(([name, { env }]) => [name, env.NAME])).toEqual([
     ["a", "a"],
@@ -29,7 +29,7 @@ test("what can be had is started, and stopped in the reverse order", async () =>
   expect(stopped).toEqual(["b", "a"]);
 });
 
-test("a missing service is left out, with a line that says so", async () => {
+test("skips a missing service with a warning", async () => {
   const warn = vi.spyOn(console, "warn").mockReturnValue();
   const { running } = await startServices([missing, service("a")], false);
   expect([...running.keys()]).toEqual(["a"]);
@@ -38,12 +38,12 @@ test("a missing service is left out, with a line that says so", async () => {
   );
 });
 
-test("where every service is required, a missing one is a failure, and nothing is left running", async () => {
+test("fails when a required service is missing, and stops those that run", async () => {
   await expect(startServices([service("a"), missing], true)).rejects.toThrow("kafka is required here");
   expect(stopped).toEqual(["a"]);
 });
 
-test("an engine that fails to start leaves nothing running", async () => {
+test("stops the other services when one fails to start", async () => {
   const broken = service("b", { start: () => Promise.reject(new Error("the port is taken")) });
   await expect(startServices([service("a"), broken], false)).rejects.toThrow("the port is taken");
   expect(stopped).toEqual(["a"]);

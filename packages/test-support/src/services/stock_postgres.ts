@@ -9,7 +9,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const stock = running.get("stock postgres");
   const pooler = running.get("pgbouncer");
   if (stock) project.provide("services", { postgres: stock.env, ...(pooler && { pgbouncer: pooler.env }) });
-  // Matches no name.
+  // A pattern that matches no name.
   else project.config.testNamePattern = /(?!)/;
   return stop;
 }

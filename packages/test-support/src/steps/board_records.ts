@@ -9,7 +9,7 @@ import type { Context } from "../../../server/src/kit/context.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
 
-/** All that the topics of a board hold, committed, in the order of each partition: no index hides what is there twice. */
+/** All committed records in the topics of a board, in the order of each partition: duplicates are visible. */
 export interface BoardRecords {
   readonly artifacts: readonly Artifact[];
   readonly tasks: readonly Task[];
@@ -41,7 +41,7 @@ export async function readBoard(
   return {
     artifacts: of<Artifact>(names.artifacts),
     tasks: of<Task>(...tasks),
-    // Others say that a task waits for its next attempt.
+    // Other records mark a task that waits for its next attempt.
     marks: marks.filter((mark): mark is BoardRecords["marks"][number] => mark.result !== "waits"),
     dead: of<Task>(...dead),
   };
@@ -83,7 +83,7 @@ async function readTopics(
   }
 }
 
-/** Where partitions end; those that have nothing are left out. */
+/** The end offsets of partitions; empty partitions are left out. */
 function flat(ends: ReadonlyMap<string, ReadonlyMap<number, number>>) {
   return [...ends].flatMap(([topic, partitions]) =>
     [...partitions].flatMap(([partition, offset]) => (offset > 0 ? [{ topic, partition, offset }] : [])),
@@ -91,8 +91,8 @@ function flat(ends: ReadonlyMap<string, ReadonlyMap<number, number>>) {
 }
 
 /**
- * Checks that every artifact is in the log once, was routed once and settled once. `resent` are those that their
- * publisher has sent more than once: of these the log may have a copy for each, and a task for each copy.
+ * Checks that every artifact is in the log once, was routed once and settled once. `resent` names those that their
+ * publisher sent more than once: the log may have a copy, and a task, for each of these.
  */
 export function expectOnce(
   { artifacts, tasks, marks, dead }: BoardRecords,

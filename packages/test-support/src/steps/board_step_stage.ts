@@ -14,7 +14,7 @@ import { noteOf } from "./board_world_rules.ts";
 
 const KEYS = 6;
 const EACH = 2;
-/** Groups take seconds to notice, and brokers to end a transaction that was left. */
+/** Groups take seconds to notice a death, and brokers to end an abandoned transaction. */
 const LONG = { deadlineMs: 120_000 };
 const newId = uuidv7(systemClock);
 
@@ -25,7 +25,7 @@ export interface WatchedBroker extends AsyncDisposable {
   readonly proxy: StepProxy;
 }
 
-/** Starts a broker whose clients know only the proxy. */
+/** Starts a broker whose clients connect through the proxy only. */
 export async function startWatchedBroker(wire = kafkaWire): Promise<WatchedBroker> {
   const proxy = await startStepProxy(wire);
   const properties = { "group.min.session.timeout.ms": 1_000 };
@@ -42,7 +42,7 @@ export async function startWatchedBroker(wire = kafkaWire): Promise<WatchedBroke
   };
 }
 
-/** A board of its own, on which processes with one role are stopped while this one publishes, and has the other role. */
+/** A new board, on which processes with one role are stopped while this process publishes and has the other role. */
 export class StepStage implements AsyncDisposable {
   readonly prefix = `t${randomUUID().slice(0, 8)}.`;
   readonly #role: Role;
@@ -65,12 +65,12 @@ export class StepStage implements AsyncDisposable {
     return stage;
   }
 
-  /** What a process is called by its brokers. */
+  /** The client id of a process. */
   named(name: string): string {
     return `${this.prefix}${name}`;
   }
 
-  /** Starts a process with the role. Those with the same `transactions` end what the one before has left open. */
+  /** Starts a process with the role. Processes with the same `transactions` end the open transaction of the one before. */
   async start(name: string, transactions: string): Promise<GatewayProcess> {
     const process = await startGateway(
       {
@@ -108,7 +108,7 @@ export class StepStage implements AsyncDisposable {
     await this.#front!.publish(drafts);
   }
 
-  /** Waits until something was made of every draft. */
+  /** Waits until every draft has an output. */
   async settled(after: string): Promise<void> {
     const query = { org: "acme", type: "Made", limit: 1_000 };
     const all = async () => (await this.#front!.recent(query)).length >= this.#published;
@@ -118,7 +118,7 @@ export class StepStage implements AsyncDisposable {
     });
   }
 
-  /** Checks that all that is in the topics is there once, and in the order of its key. */
+  /** Checks that every record in the topics is there once, and in the order of its key. */
   async expectExact(): Promise<void> {
     const records = await readBoard(this.#broker.bootstrap, this.prefix, [MAKER.agent]);
     expectOnce(records);

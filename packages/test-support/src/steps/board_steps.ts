@@ -6,10 +6,10 @@ import type { Context } from "../../../server/src/kit/context.ts";
 import type { Service } from "../../../server/src/kit/service.ts";
 import type { Note } from "./board_world_rules.ts";
 
-/** What a process does: makes tasks of drafts, or does the work of the agent that takes them. */
+/** The role of a process: makes tasks of drafts, or works for the agent that takes them. */
 export type Role = "router" | "agent";
 
-/** Where a board is, and what a process is called there. */
+/** The address of a board, and the name of a process on it. */
 export interface StepPlace {
   readonly bootstrap: string;
   readonly prefix: string;
@@ -17,10 +17,10 @@ export interface StepPlace {
   readonly transactionalId: string;
 }
 
-/** The agent that makes something of each draft. */
+/** The agent that turns each draft into an output. */
 export const MAKER = { agent: "maker", order: "key", strict: false } as const;
 
-/** Opens the board for one role; neither does what the other is for. */
+/** Opens the board for one role; neither role does the work of the other. */
 export async function openStepBoard(
   context: Context,
   { bootstrap, prefix, clientId, transactionalId }: StepPlace,

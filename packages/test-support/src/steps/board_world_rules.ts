@@ -1,26 +1,26 @@
 import type { Artifact } from "@khala/server";
 
-/** What an artifact of the chaos says: its place among those of its key. */
+/** The payload of an artifact of the chaos test: its place among those of its key. */
 export interface Note {
   readonly key: string;
   readonly n: number;
 }
 
-/** When a bomb ends its process: around its work, or not at all. */
+/** The moment a bomb ends its process: before or after its work, or never. */
 export interface Bomb {
   readonly moment?: "before" | "after";
 }
 
-/** What the names of keys begin with. */
+/** The prefixes of keys. */
 export const KEY = "key-";
 
 export const noteOf = ({ payload }: Pick<Artifact, "payload">) => payload as Partial<Note> as Note;
 export const bombOf = ({ payload }: Pick<Artifact, "payload">) => payload as Bomb;
 
-/** Notes that nobody can review. */
+/** Notes whose review always fails. */
 export const isFatal = ({ n }: Note): boolean => n % 20 === 7;
 
-/** Notes whose first review fails: some of every key, and seldom several in a row, which would open a breaker. */
+/** Notes whose first review fails: some of every key, and rarely several in a row, which would open a breaker. */
 export const isFlaky = ({ key, n }: Note): boolean => (Number(key.slice(KEY.length)) + 7 * n) % 10 === 3;
 
 /** Leaves with which only the last server comes to an end. */

@@ -28,7 +28,7 @@ const letter = (artifacts: readonly string[] = []) => ({
   task: { artifacts: artifacts.map((id) => ({ id })) } as never,
 });
 
-test("the attempts of an agent on an artifact are one row, with the waits before each", () => {
+test("shows the attempts of an agent on an artifact as one row, with the wait before each", () => {
   const [, work] = correlationRows([draft], [attempt(2, 600, 50), attempt(1, 20, 80, true)], []);
   expect(work).toMatchObject({ kind: "work", name: "reviewer", attempts: 2 });
   expect(work!.phases.map(({ kind, failed, end, start }) => [kind, end - start, failed])).toEqual([
@@ -39,22 +39,22 @@ test("the attempts of an agent on an artifact are one row, with the waits before
   ]);
 });
 
-test("rows are in order of time, and an artifact comes before the work on it", () => {
+test("orders rows by time, and an artifact before the work on it", () => {
   const rows = correlationRows([draft], [attempt(1, 0, 10)], []);
   expect(rows.map(({ kind }) => kind)).toEqual(["artifact", "work"]);
 });
 
-test("spans that are not tasks of an agent are left out", () => {
+test("leaves out spans that are not an agent's tasks", () => {
   const route = { ...attempt(1, 0, 5), attributes: { "messaging.operation.name": "route" } };
   expect(correlationRows([], [route], [])).toEqual([]);
 });
 
-test("a dead letter comes last, with its message", () => {
+test("shows a dead letter last, with its message", () => {
   const rows = correlationRows([draft], [], [letter()]);
   expect(rows.at(-1)).toMatchObject({ kind: "dead", name: "illustrator", message: "No picture." });
 });
 
-test("the lanes of an artifact's tasks and dead letters are below its own", () => {
+test("shows the lanes of tasks and dead letters below their artifact", () => {
   const lanes = correlationLanes(correlationRows([draft], [attempt(1, 40, 10)], [letter(["a1"])]));
   expect(lanes.map(({ label, depth = 0 }) => [label, depth])).toEqual([
     ["Draft", 0],
@@ -64,7 +64,7 @@ test("the lanes of an artifact's tasks and dead letters are below its own", () =
   expect(lanes[1]!.bars.map(({ state }) => state)).toEqual(["waiting", "working"]);
 });
 
-test("work on an artifact outside of the recent ones is still shown", () => {
+test("shows work on an artifact that is not among the recent ones", () => {
   expect(correlationLanes(correlationRows([], [attempt(1, 40, 10)], []))).toMatchObject([
     { label: "reviewer" },
   ]);

@@ -15,7 +15,7 @@ const agent = (name: string, ...consumes: string[]): Agent => ({
 
 const made = (type: string, produced_by: string) => ({ type, produced_by });
 
-test("edges come from what agents consume, with the server's totals, and from who publishes what", () => {
+test("draws edges from what agents consume, with the server's totals, and from publishers", () => {
   const { edges } = flowGraph(
     [{ ...agent("writer", "Topic"), done: 700 }, agent("reviewer", "Draft")],
     [made("Topic", "user:ada"), made("Topic", "user:bob"), made("Draft", "agent:writer")],
@@ -31,12 +31,12 @@ test("edges come from what agents consume, with the server's totals, and from wh
   expect(edges).toHaveLength(4);
 });
 
-test("the total of an agent of several types is not said of one of them", () => {
+test("does not attribute the total of an agent of several types to one of them", () => {
   const { edges } = flowGraph([{ ...agent("publisher", "Draft", "Review"), done: 9 }], []);
   expect(edges.map(({ done }) => done)).toEqual([undefined, undefined]);
 });
 
-test("a type that an agent consumes is shown before anybody has published it", () => {
+test("shows a consumed type before its first artifact", () => {
   const { nodes } = flowGraph([agent("writer", "Topic")], []);
   expect(nodes).toEqual([
     { kind: "type", id: "type:Topic", name: "Topic" },
@@ -44,12 +44,12 @@ test("a type that an agent consumes is shown before anybody has published it", (
   ]);
 });
 
-test("an agent of another server is shown by what it published", () => {
+test("shows an agent of another server by its outputs", () => {
   const { nodes } = flowGraph([], [made("Draft", "agent:elsewhere")]);
   expect(nodes).toContainEqual({ kind: "agent", id: "agent:elsewhere", name: "elsewhere" });
 });
 
-test("the shape does not change when only numbers do", () => {
+test("keeps the layout when only numbers change", () => {
   const before = flowGraph([agent("writer", "Topic")], [made("Topic", "user:ada")]);
   const after = flowGraph(
     [{ ...agent("writer", "Topic"), done: 9 }],

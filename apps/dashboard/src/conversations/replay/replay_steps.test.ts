@@ -3,13 +3,13 @@ import { Replay } from "./replay_steps.ts";
 
 const frames = Array.from({ length: 1_000 }, (_, i) => i);
 
-test("the state at a position is that of the frames before it, in any order", () => {
+test("gives the state after the frames up to a position, in any order", () => {
   const replay = new Replay(frames, 0, (sum, frame) => sum + frame);
   for (const position of [999, 1_000, 1, 256, 255, 257, 512, 3])
     expect(replay.at(position), `position ${position}`).toBe((position * (position - 1)) / 2);
 });
 
-test("positions outside of the log are clamped", () => {
+test("clamps positions outside of the log", () => {
   const replay = new Replay(frames, 0, (sum) => sum + 1);
   expect(replay.at(0)).toBe(0);
   expect(replay.at(-5)).toBe(0);

@@ -9,7 +9,7 @@ describe("a filter", () => {
     });
   });
 
-  test("matches what has every word and one value of every key", () => {
+  test("matches an item with every word and one value of every key", () => {
     const close = { code: 1013, reason: "Slow consumer", kind: "phoenix" };
     expect(passes(parseFilter("slow code:1013"), close)).toBe(true);
     expect(passes(parseFilter("code:1001 code:1013"), close)).toBe(true);
@@ -19,7 +19,7 @@ describe("a filter", () => {
     expect(passes(parseFilter(""), close)).toBe(true);
   });
 
-  test("matches by the part of a value that is typed so far", () => {
+  test("matches by the part of a value typed so far", () => {
     expect(passes(parseFilter('reason:"slow con'), { reason: "Slow consumer" })).toBe(true);
   });
 });

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { diffLines, jsonLines } from "./diff_lines.ts";
 
 describe("the diff of two documents", () => {
-  test("contains what changed and nothing else", () => {
+  test("contains only changed lines", () => {
     const lines = diffLines(jsonLines({ a: 1, b: [1, 2], c: "x" }), jsonLines({ c: "x", b: [1, 3], a: 1 }));
     expect(lines?.filter((line) => line.kind !== "same")).toEqual([
       { kind: "removed", text: "    2" },
@@ -11,12 +11,12 @@ describe("the diff of two documents", () => {
     ]);
   });
 
-  test("an added last field does not mark the one before it", () => {
+  test("does not mark the line before an added last field", () => {
     const lines = diffLines(jsonLines({ a: 1 }), jsonLines({ a: 1, b: 2 }));
     expect(lines?.filter((line) => line.kind !== "same")).toEqual([{ kind: "added", text: '  "b": 2' }]);
   });
 
-  test("a new document is all added", () => {
+  test("marks a new document as added", () => {
     expect(diffLines(jsonLines(undefined), jsonLines({ a: 1 }))?.every((line) => line.kind === "added")).toBe(
       true,
     );

@@ -10,20 +10,20 @@ const row = (key: string, text = key): Row => ({ key, text });
 const rowKey = ({ key }: Row) => key;
 const texts = (hold: ReadonlyMap<string, Row>) => [...hold.values()].map(({ text }) => text);
 
-describe("rows that a person reads", () => {
+describe("held rows", () => {
   const { hold } = holdRows(undefined, [row("b"), row("a")], rowKey);
 
-  test("stay in place while new ones are counted", () => {
+  test("stay in place while new rows are counted", () => {
     const next = holdRows(hold, [row("d"), row("c"), row("b"), row("a")], rowKey);
     expect(texts(next.hold)).toEqual(["b", "a"]);
     expect(next.waiting).toBe(2);
   });
 
-  test("change in place", () => {
+  test("are updated in place", () => {
     expect(texts(holdRows(hold, [row("a", "A"), row("b")], rowKey).hold)).toEqual(["b", "A"]);
   });
 
-  test("stay when they are removed, as last seen", () => {
+  test("stay after their removal, as last seen", () => {
     const changed = holdRows(hold, [row("b", "B"), row("a")], rowKey);
     const next = holdRows(changed.hold, [row("a")], rowKey);
     expect(texts(next.hold)).toEqual(["B", "a"]);

@@ -4,7 +4,7 @@ import { tasks } from "./tasks.ts";
 
 const added = testModel(tasks).given({ type: "task.added", data: { title: "Write a test" } });
 
-test("a task is added, done, and deleted", async () => {
+test("adds, completes and deletes a task", async () => {
   await added.expect({ title: "Write a test", done: false });
   await added
     .given({ type: "task.done", data: { done: true } })

@@ -30,7 +30,7 @@ export interface TaskConversation {
   post(...events: readonly EventJson[]): Promise<void>;
 }
 
-/** What the agent publishes: nothing, one artifact or several. They become visible together, exactly once. */
+/** The agent's outputs: nothing, one artifact or several. They become visible together, exactly once. */
 export type AgentOutput<D = ArtifactDraft> = D | readonly D[] | undefined;
 
 /** The retry policy. Times are milliseconds. */
@@ -61,7 +61,7 @@ export interface JoinOptions<A = Artifact> {
   readonly within: number;
 }
 
-/** Who may decide an approval, besides that their token allows decisions. */
+/** The people who may decide an approval, beside the scope for decisions. */
 export interface ApprovalRule {
   /** Not the person who published the artifact, or who started the correlation in which an agent published it. */
   readonly not?: "requester";
@@ -69,14 +69,14 @@ export interface ApprovalRule {
   readonly scope?: string;
 }
 
-/** What an agent consumes, and how it runs. Times are milliseconds. */
+/** The options of an agent: the types it consumes, and how it runs. Times are milliseconds. */
 export interface AgentOptions<
   S extends Schemas = Schemas,
   Type extends string = string,
   A = ArtifactOf<S, Type>,
 > {
   readonly consumes: Type | readonly Type[];
-  /** What payloads must be, by type: the app checks them, and they have their types here. Name every type that it publishes. */
+  /** The schemas of payloads, by type: the app validates them, and gives them their types here. Name every published type. */
   readonly schemas?: S;
   /** A pure filter. An artifact for which it throws becomes a dead letter of this agent. */
   readonly where?: (artifact: A) => boolean;
@@ -105,7 +105,7 @@ export interface AgentOptions<
   readonly priority?: number;
   /** Whether it may consume artifacts that it published itself. */
   readonly selfTrigger?: boolean;
-  /** A person must approve each task before it runs; a rule says who may. */
+  /** A person must approve each task before it runs; a rule can restrict who. */
   readonly approval?: boolean | ApprovalRule | ((artifact: A) => boolean | ApprovalRule);
   /** Makes it a tool of `/mcp`: calling it publishes what it consumes, and waits for what it publishes. A text says what it is good for. */
   readonly expose?: boolean | string;

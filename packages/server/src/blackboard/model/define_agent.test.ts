@@ -59,7 +59,7 @@ test("every option is kept", () => {
   expect(made.retry).toEqual(options.retry);
 });
 
-test("an agent cannot be changed, nor by what it was made of", () => {
+test("an agent is immutable, also through the objects it was made of", () => {
   const consumes = ["Draft", "Review"];
   const join = { types: ["Draft", "Review"], within: 1_000 };
   const made = agent("merger", { consumes, join });
@@ -123,7 +123,7 @@ const cases: [string, object, RegExp][] = [
   ["approval with an unknown rule", { approval: { by: "bob" } }, /approval.by is not an option/],
 ];
 
-test.each(cases)("%s is refused, with what to write instead", (_, options, message) => {
+test.each(cases)("%s is refused, with the correct form", (_, options, message) => {
   const said = messageOf(() => agent("reviewer", { consumes: "A", ...options }));
   expect(said).toMatch(message);
   expect(said).toContain('Agent "reviewer"');

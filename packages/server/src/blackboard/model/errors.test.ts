@@ -2,20 +2,20 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { failureOf, makeFailure } from "./errors.ts";
 
-test("an error is described by its class, message and stack", () => {
+test("describes an error by its class, message and stack", () => {
   const failure = failureOf(new RangeError("too far"), "retryable");
   expect(failure).toMatchObject({ class: "RangeError", message: "too far", kind: "retryable" });
   expect(failure.stack).toContain("errors.test.ts");
 });
 
-test("the causes of an error are in its message", () => {
+test("adds the causes of an error to its message", () => {
   const error = new Error("fetch failed", { cause: new Error("connect", { cause: "ECONNREFUSED" }) });
   expect(failureOf(error, "retryable").message).toBe(
     "fetch failed; caused by: connect; caused by: ECONNREFUSED",
   );
 });
 
-test("an error that is its own cause ends", () => {
+test("follows a cyclic cause only a few times", () => {
   const error = new Error("again");
   error.cause = error;
   expect(failureOf(error, "fatal").message).toBe(Array(4).fill("again").join("; caused by: "));
@@ -27,11 +27,11 @@ test.each([
   [null, "object", "null"],
   [{ code: 7 }, "object", '{"code":7}'],
   [7n, "bigint", "7"],
-])("what is thrown need not be an error: %#", (thrown, kind, message) => {
+])("accepts a thrown value that is not an error: %#", (thrown, kind, message) => {
   expect(failureOf(thrown, "retryable")).toEqual({ class: kind, message, kind: "retryable" });
 });
 
-test("a value that cannot even be read is a failure all the same", () => {
+test("reports a thrown value that cannot be read", () => {
   const hostile = new Error("x");
   Object.defineProperty(hostile, "message", {
     get() {
@@ -49,13 +49,13 @@ test.each([
   ["connect postgres://me:secret@db:5432/x failed", "connect postgres://***@db:5432/x failed"],
   ["amqp://u:p@ss@host and https://token@api.example/a@b", "amqp://***@host and https://***@api.example/a@b"],
   ["mail me@example.com, see https://example.com/a@b", "mail me@example.com, see https://example.com/a@b"],
-])("the credentials of addresses are masked: %s", (message, masked) => {
+])("masks the credentials of URLs: %s", (message, masked) => {
   const error = new Error(message);
   expect(failureOf(error, "retryable").message).toBe(masked);
   expect(failureOf(error, "retryable").stack).not.toContain("secret");
 });
 
-test("message and stack are cut by bytes, never within a character", () => {
+test("cuts message and stack by bytes, never within a character", () => {
   const failure = makeFailure("fatal", {
     class: "E",
     message: "日".repeat(5_000),
@@ -67,7 +67,7 @@ test("message and stack are cut by bytes, never within a character", () => {
   expect(failure.stack).toMatch(/^(🚀)+…$/u);
 });
 
-test("a failure can be stored, whatever was thrown: bounded, Unicode, no control characters but lines and tabs", () => {
+test("a failure can always be stored: bounded, Unicode, no control characters except lines and tabs", () => {
   fc.assert(
     fc.property(fc.anything(), fc.string({ unit: "binary", maxLength: 5_000 }), (thrown, message) => {
       for (const failure of [failureOf(thrown, "fatal"), failureOf(new Error(message), "fatal")]) {

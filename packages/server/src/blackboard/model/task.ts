@@ -51,7 +51,7 @@ export type Settlement = {
   | { readonly kind: "dead"; readonly failure: Failure }
 );
 
-/** What identifies the work of a task. */
+/** The identity of a task's work. */
 type Identified = Pick<Task, "id" | "agent" | "replay_id" | "artifacts">;
 
 /**

@@ -15,7 +15,7 @@ const NAMES: CorrelationName[] = [
   { org: "zeta", name: "c" },
 ];
 
-/** A task that is in these places, one after the other, each time somewhere is looked. */
+/** A task that is in these places, one after the other, at each read. */
 function travelling(...places: ("board" | "off" | "both")[]) {
   const next = () => places.shift() ?? "board";
   const asked: CorrelationName[][] = [];
@@ -39,18 +39,18 @@ function travelling(...places: ("board" | "off" | "both")[]) {
   return { asked, look: () => readCorrelations(board, off, NAMES) };
 }
 
-test("a task that comes back to the board between two looks is seen", async () => {
+test("counts a task that returns to the board between two reads", async () => {
   const { asked, look } = travelling("off", "board", "board");
   expect((await look())[0]).toMatchObject({ count: { org: "acme", open: 1 }, off: NOTHING });
   expect(asked).toEqual([NAMES, [NAMES[0]]]);
 });
 
-test("a task that leaves the board between two looks is seen", async () => {
+test("counts a task that leaves the board between two reads", async () => {
   const { look } = travelling("board", "off");
   expect((await look())[0]).toMatchObject({ count: { open: 1 }, off: { sending: 1 } });
 });
 
-test("where something is open or waits the board is asked once", async () => {
+test("reads the board once where something is open or waits", async () => {
   for (const places of [
     ["board", "board"],
     ["off", "off"],

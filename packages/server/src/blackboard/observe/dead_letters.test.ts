@@ -45,7 +45,7 @@ const board = {
 const desk = openDeadLetters(board, replays, () => {});
 const ada = testViewer();
 
-test("an org sees its own dead letters, and of others nothing; what cannot be read is for who operates", async () => {
+test("an org sees its own dead letters only, and the platform also undecodable ones", async () => {
   const seen = async (caller: Caller) =>
     (await desk.list(caller, "a", { limit: 10 })).deadLetters.map(({ id }) => id);
   expect(await seen(ada)).toEqual(["mine"]);
@@ -58,7 +58,7 @@ test("an org sees its own dead letters, and of others nothing; what cannot be re
   await expect(desk.replay(ada, "a", "theirs")).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("who may not read a private artifact replays its dead letter, and does not change it", async () => {
+test("a caller who may not read a private artifact can replay its dead letter, but not edit it", async () => {
   const board = {
     deadLetters: async () => ({ deadLetters: [] }),
     deadLettersById: async () => [letter("private", "acme", hidden)],
@@ -70,17 +70,17 @@ test("who may not read a private artifact replays its dead letter, and does not 
   expect(await replay({ ...ada, subject: "bob" }, { payload: "mine" })).toMatchObject({ status: "replayed" });
 });
 
-test("a dead letter says whether it was replayed", async () => {
+test("a dead letter shows whether it was replayed", async () => {
   expect(await desk.get(ada, "a", "mine")).toMatchObject({ id: "mine", replay_id: "r1" });
 });
 
-test("replaying all, or those that are named, takes none of another org's", async () => {
+test("replaying all, or by ids, skips those of another org", async () => {
   await desk.replayAll(ada, "a", {});
   await desk.replayAll(ada, "a", { ids: ["theirs", "mine", "nowhere"] });
   expect(replayed).toEqual(["mine", "mine"]);
 });
 
-test("those that are named are looked for many at a time, and one that is named twice once", async () => {
+test("looks up ids in batches, and replays a repeated id once", async () => {
   looks.length = 0;
   replayed.length = 0;
   const ids = Array.from({ length: 240 }, (_, i) => `nowhere ${i}`);

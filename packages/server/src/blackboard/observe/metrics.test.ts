@@ -16,7 +16,7 @@ async function opened() {
   return { context, metrics: boardMetrics(context.telemetry, ["reviewer"], ["Draft"]) };
 }
 
-test("what an agent has not done yet is a zero", async () => {
+test("starts the counters of an agent at zero", async () => {
   const { context } = await opened();
   const text = await context.telemetry.scrape();
   for (const name of ["routed", "dead_letters", "dedup_hits", "timeouts", "abandoned"])
@@ -24,7 +24,7 @@ test("what an agent has not done yet is a zero", async () => {
   expect(text).toMatch(/^khala_board_retries_total\{agent="reviewer",kind="rate_limited"\} 0/m);
 });
 
-test("artifacts are counted by the types that the app names; those that an org makes up are named nowhere", async () => {
+test("counts artifacts by the app's types, and others without their names", async () => {
   const { context, metrics } = await opened();
   for (let index = 0; index < 150; index++) metrics.published(`Secret${index}`);
   for (let times = 0; times < 2; times++) metrics.published("Draft");
@@ -34,7 +34,7 @@ test("artifacts are counted by the types that the app names; those that an org m
   expect(text).not.toContain("Secret");
 });
 
-test("breakers, places and what runs are shown as they are at the scrape", async () => {
+test("shows breakers, slots and running tasks as they are at the scrape", async () => {
   const { context, metrics } = await opened();
   let state: BreakerState = "closed";
   const slots = openSlots(3);
@@ -55,7 +55,7 @@ test("breakers, places and what runs are shown as they are at the scrape", async
   }
 });
 
-test("lag is shown to the last stable offset and to the high watermark", async () => {
+test("shows lag to the last stable offset and to the high watermark", async () => {
   const { context, metrics } = await opened();
   showLag(metrics, context, async () => LAG);
   const text = await context.telemetry.scrape();
@@ -64,13 +64,13 @@ test("lag is shown to the last stable offset and to the high watermark", async (
   expect(text).toMatch(/^khala_board_lag\{reader="reviewer",topic="tasks.reviewer",partition="2"\} 0/m);
 });
 
-test("a board whose lag cannot be read does not spoil the other metrics", async () => {
+test("a failed read of the lag does not affect the other metrics", async () => {
   const { context, metrics } = await opened();
   showLag(metrics, context, () => Promise.reject(new Error("no broker")));
   expect(await context.telemetry.scrape()).toContain("khala_board_routed_total");
 });
 
-test("lag is read once for all who ask within a few seconds, and again after a failure", async () => {
+test("reads the lag once for all callers within a few seconds, and again after a failure", async () => {
   const clock = new ManualClock();
   let reads = 0;
   let fails = false;

@@ -50,7 +50,7 @@ export function boardMetrics(
     slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for an execution slot on this server"),
     lag: gauge("khala_board_lag", "Records that a reader can read and has not, by reader and partition"),
     lagHigh: gauge("khala_board_lag_high", "The same, including records held back by open transactions"),
-    /** Counts an artifact. Publishers of every org choose types, which nobody else may read here: all these share one label. */
+    /** Counts an artifact. Publishers of every org choose types, which must stay private here: all of them share one label. */
     published(type: string): void {
       artifacts.add(1, { type: named.has(type) ? type : "other" });
     },
@@ -106,7 +106,7 @@ export function cachedLag(
   };
 }
 
-/** Reports lag at every scrape. If it cannot be read, it is logged and left out, so that the other metrics are still served. */
+/** Reports lag at every scrape. A failed read is logged and skipped, so that the other metrics are still served. */
 export function showLag(
   metrics: BoardMetrics,
   { log }: Pick<Context, "log">,

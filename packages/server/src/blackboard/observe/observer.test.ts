@@ -53,7 +53,7 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     route: createRouter([reviewer], context),
     consumer: executor.consumer(reviewer),
     observer: boardObserver(metrics, spans),
-    /** What a board does with a draft, in memory. */
+    /** A board's handling of a draft, in memory. */
     async publish(parent?: string): Promise<Artifact> {
       const made = await spans.publish(
         { org: AUTHOR.org, trace: parent },
@@ -135,7 +135,7 @@ test("one trace spans publish, route, process, settle and the outputs", async ()
   });
 });
 
-test("a publication continues the trace of its request, and shows that it failed", async () => {
+test("a publication continues the trace of its request, and its span shows a failure", async () => {
   const board = await opened(async () => ({ type: "Review", payload: 1 }));
   const parent = `00-${"a".repeat(32)}-${"b".repeat(16)}-01`;
   await board.publish(parent);
@@ -151,7 +151,7 @@ test("a publication continues the trace of its request, and shows that it failed
   expect(bad?.attributes["error.type"]).toBe("RangeError");
 });
 
-test("attempts are counted and timed by agent, outcome and partition", async () => {
+test("counts and times attempts by agent, outcome and partition", async () => {
   const board = await opened(async () => {
     await board.clock.advance(70);
     throw new Error("down");
@@ -182,7 +182,7 @@ test("attempts are counted and timed by agent, outcome and partition", async () 
   expect(failed?.status).toEqual({ code: SpanStatusCode.ERROR, message: "down" });
 });
 
-test("what was only put aside is no attempt until it comes back and is done", async () => {
+test("does not count a task that was set aside until it returns and is done", async () => {
   const board = await opened(async () => ({ type: "Review", payload: 1 }));
   const { tasks } = board.route(await board.publish());
   board.observer.settled(tasks[0]!, { kind: "done", outputs: [], aside: true }, POSITION);

@@ -103,7 +103,7 @@ async function tick(ms = 250): Promise<void> {
   for (let i = 0; i < 10; i++) await new Promise(setImmediate);
 }
 
-test("what happens to a correlation within a quarter of a second is one report", async () => {
+test("reports a correlation at most once in a quarter of a second", async () => {
   count("c", 3, 97);
   for (let i = 0; i < 100; i++) progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
   expect(reports).toEqual([]);
@@ -114,7 +114,7 @@ test("what happens to a correlation within a quarter of a second is one report",
   expect(asked).toEqual([["c"]]);
 });
 
-test("how it ended is always reported, as done, failed or cancelled", async () => {
+test("always reports the end: done, failed or cancelled", async () => {
   cancelled.add("acme z");
   for (const [id, dead] of [
     ["x", 0],
@@ -138,7 +138,7 @@ test("how it ended is always reported, as done, failed or cancelled", async () =
   ]);
 });
 
-test("nothing is reported, or asked for, when nothing has changed", async () => {
+test("neither reads nor reports counts without a change", async () => {
   count("c", 0, 1);
   progress.observer.published([artifact("c")]);
   await tick();
@@ -150,7 +150,7 @@ test("nothing is reported, or asked for, when nothing has changed", async () => 
   expect(asked).toHaveLength(before);
 });
 
-test("figures that are behind are looked at again until nothing is open", async () => {
+test("reads lagging counts again until nothing is open", async () => {
   count("c", 1, 0);
   progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
   await tick();
@@ -161,7 +161,7 @@ test("figures that are behind are looked at again until nothing is open", async 
   expect(asked.length).toBeLessThan(4);
 });
 
-test("the counts of another org's correlation of the same name are not taken for its own", async () => {
+test("does not mix the counts of two orgs' correlations with the same name", async () => {
   correlations.set("c", {
     correlationId: "c",
     org: "zeta",
@@ -176,7 +176,7 @@ test("the counts of another org's correlation of the same name are not taken for
   expect(reports).toEqual([]);
 });
 
-test("what could not be asked or told is reported later", async () => {
+test("reports later when a read or a report fails", async () => {
   failing = true;
   count("c", 0, 1);
   progress.observer.published([artifact("c")]);
@@ -187,7 +187,7 @@ test("what could not be asked or told is reported later", async () => {
   expect(reports).toHaveLength(1);
 });
 
-test("a correlation that cannot be told is set aside, and holds up no other", async () => {
+test("sets aside a correlation that cannot be reported, and continues with the others", async () => {
   const setAside = openSetAside(await testContext({ clock }));
   let refuses = true;
   let tries = 0;
@@ -221,7 +221,7 @@ test("a correlation that cannot be told is set aside, and holds up no other", as
   expect([tries, setAside.problems()]).toEqual([2, []]);
 });
 
-test("an agent is reported with its state, what waits, and what all servers did", async () => {
+test("reports an agent with its state, its waiting tasks and the totals of all servers", async () => {
   totals.set("reviewer", { done: 40, retried: 3 });
   agents = [{ agent: "reviewer", waiting: 4, running: 2, dead: 1 }];
   const task = testTask("reviewer", artifact("c"));
@@ -247,7 +247,7 @@ test("an agent is reported with its state, what waits, and what all servers did"
   expect(agentReports.at(-1)).toEqual(["acme", "reviewer", { ...counted, state: "paused" }]);
 });
 
-test("what a correlation waits for is reported, and looked at until it waits no more", async () => {
+test("reports what a correlation waits for, until it waits no more", async () => {
   count("c", 0, 2);
   off.set("c", { approvals: 1, gathering: 2 });
   progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
@@ -266,7 +266,7 @@ test("what a correlation waits for is reported, and looked at until it waits no 
   ]);
 });
 
-test("what only waits for its time is reported before there is anything of it", async () => {
+test("reports a scheduled correlation before its first artifact", async () => {
   off.set("c", { scheduled: 3 });
   progress.correlationChanged("acme", "c");
   await tick();
@@ -275,7 +275,7 @@ test("what only waits for its time is reported before there is anything of it", 
   ]);
 });
 
-test("an agent of which something was told is looked at once more: another server may have told less", async () => {
+test("reads an agent once more after a report, as another server may have reported less", async () => {
   totals.set("reviewer", { done: 1, retried: 0 });
   progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
   await tick();
@@ -286,14 +286,14 @@ test("an agent of which something was told is looked at once more: another serve
   expect(agentReports.map(([, , { done }]) => done)).toEqual(["1", "5"]);
 });
 
-test("stopping reports what is left", async () => {
+test("reports the remaining changes when it stops", async () => {
   count("c", 0, 1);
   progress.observer.published([artifact("c")]);
   await progress.stop();
   expect(reports).toHaveLength(1);
 });
 
-test("it remembers no more than it is told to, and forgets first what nobody waits for", async () => {
+test("remembers a bounded number of correlations, and forgets those first that wait for nothing", async () => {
   await progress.stop();
   progress = await start({ remember: 3 });
   await tick();
@@ -303,7 +303,7 @@ test("it remembers no more than it is told to, and forgets first what nobody wai
   progress.observer.published([artifact("a"), artifact("d")]);
   await tick();
   expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d"]);
-  // "b" was forgotten, so nobody knows that it was said already.
+  // "b" was forgotten, so its earlier report is unknown.
   progress.observer.published([artifact("b")]);
   await tick();
   expect(reports.map(([, id]) => id)).toEqual(["a", "b", "c", "d", "b"]);

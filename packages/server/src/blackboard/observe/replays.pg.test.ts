@@ -33,7 +33,7 @@ beforeEach(async () => {
 });
 afterAll(() => own[Symbol.asyncDispose]());
 
-/** What a server has, whose schema wants a number. */
+/** A server's replays, with a schema that wants a number. */
 function open(): Replays {
   return openReplays(own.database, context, outbox, (_type, payload) => {
     if (typeof payload === "number") return payload + 0.5;
@@ -60,7 +60,7 @@ const empty = () =>
     return (await own.database.query({ text: "SELECT FROM runtime.board_outbox" })).length === 0;
   });
 
-test("a dead letter runs again from its first attempt, under a replay of its own", async () => {
+test("replays a dead letter from its first attempt, under a replay id of its own", async () => {
   const dead = deadLetter();
   const { replay_id, status } = await replays.replay("reviewer", dead);
   expect(status).toBe("replayed");
@@ -68,7 +68,7 @@ test("a dead letter runs again from its first attempt, under a replay of its own
   expect(board.tasks).toEqual([{ ...dead.task, attempt: 1, replay_id }]);
 });
 
-test("a double click does not run it twice, and is answered with the first replay", async () => {
+test("a double click replays once, and gets the first replay as its answer", async () => {
   const dead = deadLetter();
   const servers = [replays, open(), open()];
   const answers = await Promise.all(
@@ -81,7 +81,7 @@ test("a double click does not run it twice, and is answered with the first repla
   expect(await replays.replay("reviewer", dead)).toEqual({ ...answers[0], status: "already_replayed" });
 });
 
-test("a replay that failed again is another dead letter, which is replayed again", async () => {
+test("a replay that fails is another dead letter, and can be replayed", async () => {
   const first = await replays.replay("reviewer", deadLetter());
   await empty();
   const second = await replays.replay("reviewer", { ...deadLetter(), task: board.tasks[0]! });
@@ -90,7 +90,7 @@ test("a replay that failed again is another dead letter, which is replayed again
   expect(board.tasks.map(({ replay_id }) => replay_id)).toEqual([first.replay_id, second.replay_id]);
 });
 
-test("the payload that a person gives is checked, and nobody has approved it", async () => {
+test("checks an edited payload, and drops the approval", async () => {
   const dead = deadLetter({ approved_by: "bob" });
   await expect(replays.replay("reviewer", dead, { payload: "text" })).rejects.toThrow("must be a number");
   await replays.replay("reviewer", dead, { payload: 7 });
@@ -100,7 +100,7 @@ test("the payload that a person gives is checked, and nobody has approved it", a
   expect(task).not.toHaveProperty("approved_by");
 });
 
-test("what has several artifacts cannot be edited, and what could not be decoded cannot run", async () => {
+test("refuses to edit several artifacts, and to replay an undecodable one", async () => {
   const [artifact] = deadLetter().task.artifacts;
   const several = deadLetter({ artifacts: [artifact, artifact] });
   const invalid = { code: "invalid_request" };
@@ -110,7 +110,7 @@ test("what has several artifacts cannot be edited, and what could not be decoded
 });
 
 test.each(["before", "after"] as const)(
-  "a replay whose sending failed %s the board had it is sent again as the same one",
+  "a replay whose send failed %s the board had it is sent again with the same id",
   async (moment) => {
     board.failures.push(moment, moment);
     await replays.replay("reviewer", deadLetter());
@@ -119,7 +119,7 @@ test.each(["before", "after"] as const)(
   },
 );
 
-test("replays many page by page, each once though two people ask", async () => {
+test("replays many page by page, each once even if two people ask", async () => {
   const letters = Array.from({ length: 450 }, () => deadLetter());
   await replays.replay("reviewer", letters[7]!);
   const { task: _, ...raw } = deadLetter();
@@ -137,7 +137,7 @@ test("replays many page by page, each once though two people ask", async () => {
   expect(board.enqueued).toHaveLength(450);
 });
 
-test("which of them were replayed is known by agent", async () => {
+test("records by agent and org which dead letters were replayed", async () => {
   const [a, b] = [deadLetter(), deadLetter()];
   const { replay_id } = await replays.replay("reviewer", a);
   expect(await replays.statesOf("reviewer", "acme", [a.id, b.id])).toEqual(new Map([[a.id, replay_id]]));

@@ -1,11 +1,11 @@
 import type { Context } from "../../kit/context.ts";
 import type { SetAsideItems } from "./set_aside_items.ts";
 
-/** What the board's loops could not process: no item blocks the next one. It is tried again later, or stored if that is no use. */
+/** Items that the board's loops could not process: no item blocks the next one. It is retried later, or stored if that is no use. */
 export interface SetAside {
   /** Sets an item aside with its error. Returns how often it has failed. */
   failed(loop: string, item: string, error: unknown): number;
-  /** The item was processed, or is gone. */
+  /** The item was processed, or removed. */
   succeeded(loop: string, item: string): void;
   /** The item was refused for good and is stored with its error; the fields name it in the log. */
   refused(loop: string, fields: object, error: unknown): void;
@@ -24,7 +24,7 @@ const LOOPS = ["board progress", "board schedules", "board parked", "board outbo
 const STORING_LOOPS = ["board router", "board outbox", "board gather"];
 /** Items of one loop that are remembered. */
 const MAX_ITEMS = 1_000;
-/** An item that has not failed for so long is gone. Longer than any delay before the next attempt. */
+/** An item without a failure for this long counts as removed. Longer than any delay before the next attempt. */
 const FORGET_MS = 300_000;
 
 /** Opens the list of what was set aside in this process. */

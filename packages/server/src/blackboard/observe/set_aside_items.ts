@@ -5,7 +5,7 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Caller } from "../plane.ts";
 
-/** What a loop could not process for good. */
+/** An item that a loop could not process for good. */
 export interface RefusedItem {
   readonly loop: string;
   readonly kind: "task" | "artifact" | "route";
@@ -17,9 +17,9 @@ export interface RefusedItem {
   readonly body: string;
 }
 
-/** The stored items that were set aside for good: each waits until somebody retries or discards it. */
+/** The stored items that were set aside for good: each waits for an operator to retry or discard it. */
 export interface SetAsideItems extends Service {
-  /** Of the caller's org, or of all for the platform; oldest first. */
+  /** The items of the caller's org, or of all for the platform; oldest first. */
   list(
     caller: Caller,
     query: { readonly after: string; readonly limit: number },

@@ -6,9 +6,9 @@ import type { ScheduledArtifacts } from "../publish/schedule.ts";
 const MAX_ARTIFACTS = 10_000;
 const USER = "user:";
 
-/** Who started a correlation. */
+/** The initiator of a correlation. */
 export interface Starter {
-  /** The person; undefined if an agent or a schedule started it, or nobody knows. */
+  /** The person; undefined if an agent or a schedule started it, or it is unknown. */
   readonly subject?: string;
 }
 

@@ -19,7 +19,7 @@ afterAll(() => own[Symbol.asyncDispose]());
 const open = (database: Database = own.database) => openTotals(database, context, ["a", "b"]);
 const of = (agent: string, org = "acme") => ({ agent, org });
 
-test("what servers do is added up by org, and outlives them", async () => {
+test("adds up all servers' work by org, also after they stop", async () => {
   const [one, two] = [open(), open()];
   for (let i = 0; i < 5; i++) one.settled(of("a"), "done");
   two.settled(of("a", "zeta"), "done");
@@ -43,7 +43,7 @@ test("what servers do is added up by org, and outlives them", async () => {
   }
 });
 
-test("looks at the same time add everything once", async () => {
+test("concurrent updates add everything once", async () => {
   const servers = [open(), open(), open()];
   await Promise.all(
     servers.flatMap((server) =>
@@ -60,7 +60,7 @@ test("looks at the same time add everything once", async () => {
   expect(sum).toBe(60);
 });
 
-test("an answer that was lost does not add twice, and a statement that failed adds later", async () => {
+test("adds once when an answer is lost, and later when a statement fails", async () => {
   const failures: ("before" | "after")[] = ["before", "after"];
   const flaky: Database = {
     ...own.database,

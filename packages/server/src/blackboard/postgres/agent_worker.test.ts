@@ -59,14 +59,14 @@ async function consuming(how: {
   return { commits, settled, [Symbol.asyncDispose]: () => worker.stop() };
 }
 
-describe("what ends at once, one task after the other,", () => {
-  test("is settled together, though no more is started at a time than may be", async () => {
+describe("a sequence of tasks that end at once", () => {
+  test("is settled in one commit, within the concurrency", async () => {
     await using agent = await consuming({ handle: () => done() });
     await until("all are settled", () => agent.settled() === COUNT);
     expect(agent.commits).toEqual([COUNT]);
   });
 
-  test("waits for no longer than ten milliseconds for what follows", async () => {
+  test("waits at most ten milliseconds for further tasks", async () => {
     await using agent = await consuming({
       handle(clock) {
         void clock.advance(1);
@@ -77,7 +77,7 @@ describe("what ends at once, one task after the other,", () => {
     expect(agent.commits).toEqual(range(1, COUNT / CONCURRENCY).map(() => CONCURRENCY));
   });
 
-  test("does not wait before a gate that is closed", async () => {
+  test("does not wait at a closed gate", async () => {
     const gate = Promise.withResolvers<void>();
     await using agent = await consuming({
       handle: () => done(),
@@ -90,7 +90,7 @@ describe("what ends at once, one task after the other,", () => {
   });
 });
 
-test("what ends later is settled with what ends in the same moment", async () => {
+test("settles later tasks together that end at the same moment", async () => {
   const works: PromiseWithResolvers<Settlement>[] = [];
   await using agent = await consuming({
     handle() {

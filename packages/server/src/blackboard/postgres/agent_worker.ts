@@ -8,7 +8,7 @@ import { DueTimer } from "./due_timer.ts";
 import { Gate, GateWatch, KEEP_MS } from "./gate.ts";
 import { type Finished, settleWithRetry } from "./settler.ts";
 
-/** What a worker needs of the board. */
+/** The parts of the board that a worker needs. */
 export interface WorkerStore {
   claim(
     agent: string,
@@ -63,7 +63,7 @@ export class AgentWorker implements Service {
   #finishedSince = 0;
   #isStarting = false;
   #unsettled = 0;
-  /** How many may start before the gate is asked again: one after it was closed, since it may let only one try. */
+  /** How many tasks may start before the gate is checked again: one after it was closed, since it may let only one try. */
   #trust = Number.POSITIVE_INFINITY;
   /** Milliseconds that a task takes, smoothed. */
   #taskMs = Number.POSITIVE_INFINITY;
@@ -102,7 +102,7 @@ export class AgentWorker implements Service {
     this.#wake.wake();
   }
 
-  /** Waits for the work under way, and gives the rest back. */
+  /** Waits for running tasks, and releases the rest. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -155,13 +155,13 @@ export class AgentWorker implements Service {
     return this.#mayHaveMore;
   }
 
-  /** How many may wait here for their start. */
+  /** How many tasks may wait here for their start. */
   #maxAhead(): number {
     const { concurrency } = this.#consumer;
     return Math.min(MAX_AHEAD, Math.floor((concurrency * AHEAD_MS) / Math.max(1, this.#taskMs)));
   }
 
-  /** How many to claim now: none until it is worth a statement. */
+  /** How many tasks to claim now: none until it is worth a statement. */
   #wanted(): number {
     if (!this.#mayHaveMore || this.#stopping || this.#unsettled > MAX_UNSETTLED) return 0;
     const ahead = this.#maxAhead();

@@ -29,7 +29,7 @@ async function opened() {
   return { open, heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
 }
 
-test("work that ends at once is settled as its outcome says", async () => {
+test("settles tasks that end at once by their outcomes", async () => {
   await using server = await opened();
   const { heard } = server;
   const board = await server.open();
@@ -66,7 +66,7 @@ test("work that ends at once is settled as its outcome says", async () => {
   expect(await board.counts()).toEqual([{ agent: "a", waiting: 0, running: 0, dead: fatal }]);
 });
 
-test("a board that stops settles what had ended at once, and another goes on with the rest", async () => {
+test("a stopping board settles tasks that ended at once, and another runs the rest", async () => {
   await using server = await opened();
   const { heard } = server;
   const [publisher, count] = [await server.open(), 400];

@@ -5,13 +5,13 @@ import { type Artifact, versionKey } from "../model/artifact.ts";
 import type { Lanes } from "./lanes.ts";
 import { BY_INDEX } from "./statements.ts";
 
-/** What publishing, settling and routing share. */
+/** The parts shared by publishing, settling and routing. */
 export interface BoardParts {
   readonly database: Database;
   readonly context: Context;
   readonly options: BoardOptions;
   readonly lanes: Lanes;
-  /** Tasks of these agents can be claimed now, about so many. */
+  /** Reports the approximate number of tasks of these agents that can be claimed now. */
   created(agents: ReadonlySet<string>, tasks: number): void;
   /** There are artifacts for the router. */
   unrouted(): void;
@@ -44,7 +44,7 @@ export function tellOfTasks({ options, created }: BoardParts, items: readonly Ro
   if (tasks > 0) created(agents, tasks);
 }
 
-/** Those of the artifacts that are on the board already, by their version key. */
+/** The artifacts, of these, that are on the board already, by their version key. */
 export async function knownArtifacts(
   database: Pick<Database, "transaction">,
   artifacts: readonly Artifact[],

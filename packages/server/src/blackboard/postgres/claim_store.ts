@@ -12,10 +12,10 @@ export interface Claim {
   readonly task: Task;
 }
 
-/** What a claim brought. */
+/** The result of a claim. */
 export interface Claims {
   readonly claims: readonly Claim[];
-  /** Those whose artifact is not on the board any more. */
+  /** Claims whose artifact is no longer on the board. */
   readonly missing: readonly Claim[];
   /** Milliseconds until the next task is due that is not yet. */
   readonly nextDueMs: number | undefined;
@@ -34,7 +34,7 @@ interface ClaimRow extends Row {
   readonly task: string | null;
 }
 
-/** Which of these agents have a task that may be claimed now. */
+/** The agents, of these, with a task that may be claimed now. */
 const CLAIMABLE = `
 SELECT u.agent FROM unnest($1::text[]) AS u(agent) CROSS JOIN LATERAL (
   SELECT FROM runtime.board_tasks t WHERE t.agent = u.agent AND t.ready AND t.due_at <= now()
@@ -61,7 +61,7 @@ interface Position {
   readonly claimedAt: number;
 }
 
-/** Where the claims of an agent are. */
+/** The rotation between orgs in the claims of an agent. */
 interface Turn {
   /** The last to be newly claimed from are the last. */
   readonly orgs: Map<string, Position>;
@@ -121,7 +121,7 @@ export class ClaimStore {
     return new Set(rows!.map(({ agent }) => agent as string));
   }
 
-  /** Those of these agents that have tasks to claim. */
+  /** The agents, of these, that have tasks to claim. */
   async claimable(agents: readonly string[]): Promise<string[]> {
     const [, rows] = await this.#database.transaction([
       BY_INDEX,
@@ -210,7 +210,7 @@ function inTurn(rows: readonly ClaimRow[]): readonly ClaimRow[] {
   return places.sort((a, b) => a.place - b.place).map(({ row }) => row);
 }
 
-/** What a row says. Where the artifact is gone the task has none. */
+/** The claim in a row. Without its artifact it has no task. */
 function claimOf(agent: string, row: ClaimRow): Claim {
   const { seq, org_id: org, lane, attempt, task_id: id, key } = row;
   if (row.task !== null) return { seq, org, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };

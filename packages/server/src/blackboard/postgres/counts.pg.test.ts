@@ -13,7 +13,7 @@ const LIMIT = 2_000;
 const ID = "('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid";
 const CORRELATION = `CASE WHEN i <= 20000 THEN 'big' ELSE 'c' || i / 10 END`;
 
-/** 200,000 open tasks: half of them may run, the others stand behind a hundred keys. One in ten belongs to one correlation. */
+/** 200,000 open tasks: half of them may run, the others wait behind a hundred keys. One in ten belongs to one correlation. */
 const FILL: readonly [rows: number, insert: string][] = [
   [
     OPEN,
@@ -75,7 +75,7 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
       await shared.database.query({ text: `VACUUM ANALYZE runtime.board_${table}` });
   });
 
-  test("counts and lag read no more than they count", async () => {
+  test("counts and lag read no more rows than they count", async () => {
     await using few = await opened(LIMIT);
     const counts = new Map((await few.board.counts()).map((each) => [each.agent, each]));
     expect(counts.get("free")).toMatchObject({ running: 7, dead: 5 });
@@ -93,7 +93,7 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
     expect(await few.pages("board_counts_of")).toBeLessThan(2 * LIMIT + 500);
   });
 
-  test("the state of a correlation reads that correlation alone", async () => {
+  test("the state of a correlation reads only that correlation", async () => {
     await using one = await opened();
     const [found] = await one.board.correlations([{ org: "acme", name: "c7000" }]);
     expect(found).toMatchObject({ artifacts: 10, open: 10, done: 0 });
@@ -103,7 +103,7 @@ describe.each(["without", "with"])("200,000 open tasks, %s statistics", (how) =>
   });
 });
 
-test("up to its limit a queue is counted, and a longer one is estimated by the statistics", async () => {
+test("counts a queue up to the limit, and estimates a longer one from statistics", async () => {
   await using all = await opened(OPEN);
   expect(await all.board.counts()).toEqual([
     { agent: "free", waiting: OPEN / 2 - 7, running: 7, dead: 5 },

@@ -68,7 +68,7 @@ SELECT count(*) AS n FROM (
 
 type Counted = Readonly<Record<"open" | "running" | "dead", bigint>>;
 
-/** What is counted, and how far. */
+/** The counted rows, and the limit. */
 export interface CountsOptions extends Pick<BoardOptions, "agents"> {
   /** Up to here tasks of an agent are counted one by one: more are estimated. */
   readonly countUpTo: number;
@@ -86,7 +86,7 @@ export function openCounts(
     return rows as T[];
   }
 
-  /** How many rows the planner expects, which is as good as the statistics of the table. */
+  /** The number of rows the planner expects, which is as good as the statistics of the table. */
   async function estimate(from: string, values: readonly unknown[] = []): Promise<number> {
     const [row] = await database.query<{ "QUERY PLAN": [{ Plan: { "Plan Rows": number } }] }>({
       text: `EXPLAIN (FORMAT JSON) SELECT FROM ${from}`,

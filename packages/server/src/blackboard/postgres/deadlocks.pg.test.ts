@@ -18,7 +18,7 @@ const AGENTS = ["a", "b"];
 const KEYS = 30;
 const HOPS = 12;
 
-/** Counts the transactions that were given up because two waited for each other. */
+/** Counts the transactions aborted by a deadlock. */
 function watched(database: Database) {
   const seen = { deadlocks: 0 };
   const count = (error: unknown): never => {
@@ -33,7 +33,7 @@ function watched(database: Database) {
   return { seen, database: watching };
 }
 
-test("servers whose agents work for each other, under the same keys, never wait for one another in a circle", async () => {
+test("servers whose agents publish to each other under the same keys never deadlock", async () => {
   await using store = await testDatabase({ poolSize: 12 });
   const { database, seen } = watched(store.database);
   const context = await testContext();

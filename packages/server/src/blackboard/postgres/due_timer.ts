@@ -15,7 +15,7 @@ export class DueTimer {
     this.#fire = fire;
   }
 
-  /** Fires in so many milliseconds, unless it does before. */
+  /** Fires in `ms` milliseconds, unless it fires earlier. */
   in(ms: number): void {
     const wait = Math.min(Math.max(1, ms), MAX_WAIT_MS);
     const at = this.#clock.now() + wait;

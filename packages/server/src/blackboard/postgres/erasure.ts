@@ -9,11 +9,11 @@ export interface ArtifactErasure {
   readonly dryRun: boolean;
 }
 
-/** What a step found and, unless it was a dry run, erased. */
+/** The data a step found and, except in a dry run, erased. */
 export interface ErasedArtifacts {
   readonly artifacts: number;
   readonly dead_letters: number;
-  /** Where to go on; undefined when nothing is left. */
+  /** Where to continue; undefined when nothing is left. */
   readonly next: bigint | undefined;
 }
 
@@ -25,7 +25,7 @@ interface Row {
   readonly version: number;
   readonly seq: bigint;
   readonly correlationId: string | null;
-  /** Of those that may have to be erased. */
+  /** The body of an artifact that may have to be erased. */
   readonly body: string | null;
   /** The subject published an artifact of its correlation. */
   readonly follows: boolean;

@@ -36,7 +36,7 @@ async function twoServers() {
   return { ill: await open(), well: await open(), heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
 }
 
-test("what was claimed and not begun is given back when the gate stays closed, and another server works on it", async () => {
+test("releases claimed tasks when the gate stays closed, and another server runs them", async () => {
   await using servers = await twoServers();
   const { ill, well, heard } = servers;
   const first = new Worker(
@@ -55,7 +55,7 @@ test("what was claimed and not begun is given back when the gate stays closed, a
   await eventually("all are settled", () => heard.settlements.length === 600);
   expect(first.runs.length).toBeLessThan(600);
   expect(second.runs.length).toBe(600 - first.runs.length);
-  // What was given back had not been begun: it is no second attempt.
+  // Released tasks had not begun: this is no second attempt.
   expect(new Set(second.attempts())).toEqual(new Set([1]));
   for (const key of range(1, 300)) {
     const order = heard.settlements.filter(({ task }) => task.key === `key ${key}`);
@@ -64,7 +64,7 @@ test("what was claimed and not begun is given back when the gate stays closed, a
   first.openGate();
 });
 
-test("a server whose gate is closed takes nothing that it publishes, and goes on when the gate opens", async () => {
+test("a server with a closed gate claims nothing it publishes, and continues when the gate opens", async () => {
   await using servers = await twoServers();
   const { ill, heard } = servers;
   const worker = new Worker(STRICT);
@@ -77,7 +77,7 @@ test("a server whose gate is closed takes nothing that it publishes, and goes on
   await eventually("all are settled", () => heard.settlements.length === 5);
 });
 
-test("a gate that takes a while to say that it is open lets tasks through", async () => {
+test("a gate that opens after a while lets tasks through", async () => {
   await using servers = await twoServers();
   const { ill, heard } = servers;
   const worker = new Worker(STRICT);
@@ -89,7 +89,7 @@ test("a gate that takes a while to say that it is open lets tasks through", asyn
   await eventually("all are settled", () => heard.settlements.length === 20);
 });
 
-test("what was started and still waits for the gate is given back when that stays closed", async () => {
+test("releases a started task that still waits at a closed gate", async () => {
   await using servers = await twoServers();
   const { ill, well, heard } = servers;
   const first = new Worker(

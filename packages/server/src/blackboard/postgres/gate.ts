@@ -29,7 +29,7 @@ export class Gate {
     return open;
   }
 
-  /** Whether it opens within so many milliseconds, and before the signal aborts. */
+  /** Whether it opens within `ms` milliseconds, and before the signal aborts. */
   async opensWithin(ms: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);

@@ -38,7 +38,7 @@ function versions(count: number): Artifact[] {
   return range(1, count).map((version) => ({ ...first, version, payload: version }));
 }
 
-test("a later version of an artifact waits for the first, whether that waits or runs when it comes", async () => {
+test("a later version of an artifact waits for the first, whether that is waiting or running", async () => {
   await using server = await opened();
   const { board, heard } = server;
   const [waiting, running] = [versions(3), versions(3)];
@@ -64,7 +64,7 @@ test("a later version of an artifact waits for the first, whether that waits or 
     ).toEqual([1, 2, 3]);
 });
 
-test("versions of an artifact that are published together run one after the other", async () => {
+test("versions of an artifact published together run one after the other", async () => {
   await using server = await opened();
   const { board, heard } = server;
   const all = range(1, 5).flatMap(() => versions(4));
@@ -88,7 +88,7 @@ test.each([
   [true, [1, 1, 2]],
   [false, [1, 2, 1]],
 ])(
-  "while the first version waits for its retry, with strict %s a later one waits with it",
+  "while the first version waits for its retry, with strict %s the later one waits too",
   async (strict, order) => {
     await using server = await opened(strict);
     const { board, heard } = server;
@@ -107,7 +107,7 @@ test.each([
   },
 );
 
-test("versions that the router routed keep their order with those that were routed at once", async () => {
+test("keeps the order of versions routed by the router and routed on publication", async () => {
   await using server = await opened(false, false);
   const { board, open, heard } = server;
   const [first, second, third] = versions(3);

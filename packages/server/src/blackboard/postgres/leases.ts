@@ -15,7 +15,7 @@ interface Lease {
 
 const AT_ONCE = 5_000;
 
-/** Renews the leases of all claims of this process, with one statement, and tells of those that were lost. */
+/** Renews the leases of all claims of this process, with one statement, and reports lost ones. */
 export class Leases implements Service {
   readonly #context: Context;
   readonly #leases = new Map<bigint, Lease>();
@@ -35,7 +35,7 @@ export class Leases implements Service {
         const held = new Set(rows!.map(({ seq }) => seq as bigint));
         for (const lease of old) {
           const { claim, onLost } = lease;
-          // It may have been settled meanwhile.
+          // It may have been settled since.
           if (this.#leases.get(claim.seq) !== lease) continue;
           if (held.has(claim.seq)) this.#leases.set(claim.seq, { ...lease, renewedAt: now });
           else onLost(claim);
@@ -45,7 +45,7 @@ export class Leases implements Service {
     });
   }
 
-  /** Keeps the leases of claims until they are let go. */
+  /** Keeps the leases of claims until they are released. */
   hold(claims: readonly Claim[], onLost: OnLost): void {
     const renewedAt = this.#context.clock.now();
     for (const claim of claims) {

@@ -88,7 +88,7 @@ function opened(
   return openPostgresBoard(database, context, { ...options, leaseMs, pollMs: 50 });
 }
 
-test("with 50 consumers on ten servers every task is settled once, in the order of its key, whatever fails", async () => {
+test("50 consumers on ten servers settle every task once and in the order of its key, despite failures", async () => {
   await using parts = new AsyncDisposableStack();
   const { url } = parts.use(await testDatabase());
   const context = await testContext();
@@ -135,7 +135,7 @@ test("with 50 consumers on ten servers every task is settled once, in the order 
   }
 }, 90_000);
 
-test("the others hear of a few tasks at once, and of many together with those that follow", async () => {
+test("notifies others at once of a few tasks, and with a delay of many", async () => {
   await using parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase());
   const waits: (number | undefined)[] = [];
@@ -153,7 +153,7 @@ test("the others hear of a few tasks at once, and of many together with those th
   expect(waits).toEqual([undefined, 10]);
 });
 
-test("a settlement whose answer was lost counts once: nothing runs again, and its output is there once", async () => {
+test("a settlement whose answer was lost counts once, and publishes its output once", async () => {
   await using parts = new AsyncDisposableStack();
   const { url, database } = parts.use(await testDatabase());
   const { hostname, port } = new URL(url);
@@ -191,7 +191,7 @@ test("a settlement whose answer was lost counts once: nothing runs again, and it
   expect(await outputs()).toBe(1);
 });
 
-/** Another process that works on one agent, and says so before its settlement. It does ten tasks and no more: some are left to the next. */
+/** Another process that works for one agent, and reports before its settlement. It runs at most ten tasks: others remain for the next. */
 const PROCESS = `
 const [support, board, hub, url] = process.argv.slice(1);
 const { testContext } = await import(support + "/kit/context.ts");
@@ -216,7 +216,7 @@ opened.consume({
 });
 `;
 
-test("a process that is killed in the middle of its settlements leaves nothing half-done, and another goes on", async () => {
+test("a process killed during its settlements leaves nothing half-done, and another continues", async () => {
   await using parts = new AsyncDisposableStack();
   const { url, database } = parts.use(await testDatabase());
   const context = await testContext();

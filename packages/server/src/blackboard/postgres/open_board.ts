@@ -23,7 +23,7 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly wakeups: Pick<Wakeups, "send">;
   /** How long a claim lasts without being renewed; 30,000 unless set. */
   readonly leaseMs?: number;
-  /** How many recent artifacts of an org are looked through; 10,000 unless set. */
+  /** The number of recent artifacts of an org that a list searches; 10,000 unless set. */
   readonly window?: number;
   /** How long artifacts and settled tasks are kept; 7 days unless set. */
   readonly retentionMs?: number;
@@ -31,7 +31,7 @@ export interface PostgresBoardOptions extends BoardOptions {
   readonly deadRetentionMs?: number;
   /** How often to poll for tasks, should a wake-up be lost; 1,000 unless set. */
   readonly pollMs?: number;
-  /** How long stopping waits for work under way; 10,000 unless set. */
+  /** How long stopping waits for running tasks; 10,000 unless set. */
   readonly stopMs?: number;
   /** Up to here the tasks of an agent are counted one by one: more are estimated. 100,000 unless set. */
   readonly countUpTo?: number;
@@ -41,7 +41,7 @@ export interface PostgresBoardOptions extends BoardOptions {
 export interface PostgresBoard extends Board {
   /** Under which name it claims tasks. */
   readonly holder: string;
-  /** Another process sent this wake-up; those of others than the board are passed over. */
+  /** Handles a wake-up of another process; ignores those that are not the board's. */
   onWakeup(name: string): void;
   /** Wake-ups may have been lost. */
   recheck(): void;
@@ -51,7 +51,7 @@ const DAY = 86_400_000;
 const PURGE_EVERY_MS = 3_600_000;
 const PURGE_LEASE_MS = 60_000;
 const PREFIX = "board:";
-/** Of more than so many tasks at a time the others are woken once in a while: a claim of many costs less than many claims. */
+/** Above this many tasks at a time, other servers are woken at intervals: one claim of many tasks costs less than many claims. */
 const FEW_TASKS = 16;
 const CROWD_WAIT_MS = 10;
 
@@ -204,7 +204,7 @@ export async function openPostgresBoard(
   };
 }
 
-/** What is reported is committed: an observer that throws must not make it look as if it were not. */
+/** Reported work is committed: an observer that throws must not make it look otherwise. */
 function guarded(observer: BoardObserver, { log }: Context): BoardObserver {
   const guard =
     <A extends unknown[]>(tell: (...args: A) => void) =>

@@ -99,7 +99,7 @@ test("every statement finds its rows by an index, without statistics", async () 
   for (const [name, statement] of statements) {
     if (/^board_purge_[a-z]+$/.test(name)) continue;
     for (const read of await readsOf(shared.database, statement)) {
-      // By a condition, or the first of an index that has nothing but what is looked for.
+      // By a condition, or from the start of an index that has only matching rows.
       const found = /: \(/.test(read) || /^board_artifacts_unrouted: all$/.test(read);
       expect.soft(found, `${name} reads ${read}`).toBe(true);
     }
@@ -108,11 +108,11 @@ test("every statement finds its rows by an index, without statistics", async () 
 });
 
 test.each(["without statistics", "with statistics"])(
-  "one key with thousands of waiting tasks costs no more for each of them than for the first, %s",
+  "a waiting task of a key costs the same with one or thousands of them, %s",
   async (how) => {
     // A server of its own: what is dead stays in the way while anybody on a server has an older transaction open.
     await using server = await PostgresServer.start();
-    // One connection: what it has read is known when it says so.
+    // One connection: the statistics of its reads are complete when it reports them.
     const database = openDatabase({ url: server.url, poolSize: 1, connectTimeoutMs: 60_000, log: quiet });
     await migrate(database, quiet);
     const { board, heard } = await opened(database, AGENTS, PATIENT);

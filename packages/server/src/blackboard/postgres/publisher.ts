@@ -9,7 +9,7 @@ import { enqueueStatement, putStatement } from "./statements.ts";
 
 type Status = "published" | "duplicate";
 
-/** What one caller publishes. */
+/** The publication of one caller. */
 interface Call {
   readonly artifacts: readonly Artifact[];
   /** The version keys of the artifacts. */

@@ -76,7 +76,7 @@ const LETTERS_BY_ID = `
 SELECT d.seq, d.replay_id, d.body FROM unnest($3::uuid[]) WITH ORDINALITY AS u(id, n) CROSS JOIN unnest($2::text[]) AS o(org)
 CROSS JOIN LATERAL (${LETTER} WHERE ${IN_ORG} AND d.id = u.id OFFSET 0) d ORDER BY u.n`;
 
-/** What can be looked up on the board. At most so many recent artifacts of an org are looked through. */
+/** The lookups of the board. A list searches at most `window` recent artifacts of an org. */
 export function openReads(database: Database, { window }: { readonly window: number }): Reads {
   async function read<T>(statement: Statement): Promise<T[]> {
     const [, rows] = await database.transaction([BY_INDEX, statement]);

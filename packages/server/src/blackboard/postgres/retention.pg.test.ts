@@ -41,7 +41,7 @@ async function age(database: Database, days: number): Promise<void> {
     });
 }
 
-test("artifacts older than the retention are deleted, and the rest stays", async () => {
+test("deletes artifacts older than the retention, and keeps the rest", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using server = await opened(database);
@@ -55,7 +55,7 @@ test("artifacts older than the retention are deleted, and the rest stays", async
   expect(await server.board.get(recent.org_id, recent.id)).toEqual(recent);
 });
 
-test("what an open task needs stays until that is settled", async () => {
+test("keeps the artifacts of an open task until it is settled", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using server = await opened(database);
@@ -77,7 +77,7 @@ test("what an open task needs stays until that is settled", async () => {
   expect(await board.get(routed.org_id, routed.id)).toBeUndefined();
 });
 
-test("an artifact that waits for the router stays, however old it is", async () => {
+test("keeps an artifact that waits for the router, however old it is", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using server = await opened(database, false);
@@ -88,7 +88,7 @@ test("an artifact that waits for the router stays, however old it is", async () 
   expect(await server.board.get(left.org_id, left.id)).toEqual(left);
 });
 
-test("old dead letters are removed, and newer ones stay", async () => {
+test("deletes old dead letters, and keeps newer ones", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using server = await opened(database);
@@ -101,7 +101,7 @@ test("old dead letters are removed, and newer ones stay", async () => {
   expect((await server.board.deadLetters("one", { orgs: ["acme"], limit: 10 })).deadLetters).toHaveLength(2);
 });
 
-test("a task whose artifact is gone becomes a dead letter, and those that were claimed with it are worked on", async () => {
+test("makes a dead letter of a task without its artifact, and runs the tasks claimed with it", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using server = await opened(database);

@@ -7,7 +7,7 @@ export interface Retention {
   readonly deadRetentionMs: number;
 }
 
-/** How many rows a purge deleted. */
+/** The numbers of rows a purge deleted. */
 export interface Purged {
   readonly artifacts: number;
   readonly enqueued: number;

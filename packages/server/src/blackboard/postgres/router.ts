@@ -25,7 +25,7 @@ interface UnroutedRow {
 
 /**
  * Routes what processes published that do not route themselves: one process at a time, in the order of publication. A batch
- * that fails is halved until the artifact at fault is alone; that one is set aside, and the rest goes on.
+ * that fails is halved until the artifact at fault is alone; that one is set aside, and the rest is routed.
  */
 export function startRouter(parts: BoardParts, wake: Wake, pollMs: number): Service {
   const { database, context, options, lanes } = parts;

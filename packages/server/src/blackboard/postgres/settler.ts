@@ -52,7 +52,7 @@ export class Settler {
     return this.#calls.write(items);
   }
 
-  /** Makes a dead letter of a claim whose artifact is gone: nobody can work on it. */
+  /** Makes a dead letter of a claim without its artifact, which nobody can work on. */
   async park(claim: Claim): Promise<void> {
     const { id, agent, attempt } = claim.task;
     const failure = {
@@ -89,7 +89,7 @@ export class Settler {
       if (tries > 1 && isLostClaim(error)) return this.#withoutLost(items, tries - 1);
       if (tries > 1 && isDuplicate(error)) return this.#withoutKnown(items, tries - 1);
       if (isRepeatable(error)) {
-        // It is nobody's fault, however often it happens: the settler tries again.
+        // No task causes it, however often it happens: the settler tries again.
         if (tries <= 1) return items.map(() => ({ error }));
         await waitBeforeRepeat(this.#parts.context, TRIES - tries);
         return this.#commit(items, tries - 1);
@@ -188,7 +188,7 @@ export class Settler {
     return this.#commit(rest, tries);
   }
 
-  /** What cannot be stored, however often it is tried, must not run for ever. */
+  /** An outcome that cannot be stored must not make its task run for ever. */
   async #unfit(item: Finished, error: unknown): Promise<Outcome[]> {
     if (outputsIn(item).length === 0) return [{ error }];
     return this.#commit([dead(item, error as Error)], 1);

@@ -32,7 +32,7 @@ interface Letter {
   readonly correlation: string | undefined;
 }
 
-/** What one call settles. */
+/** The contents of one settlement statement. */
 export interface Settling {
   readonly ended: readonly Claim[];
   readonly retries: readonly Retry[];
@@ -40,7 +40,7 @@ export interface Settling {
   readonly outputs: readonly Routed[];
 }
 
-/** What artifacts and their routing need of the board. */
+/** The parts of the board needed to store artifacts and their routing. */
 interface Putting {
   readonly lanes: Lanes;
   /** Whether this process routes; else the tasks are left to one that does. */
@@ -136,7 +136,7 @@ export function renewStatement(holder: string, claims: readonly Claim[], leaseMs
   };
 }
 
-/** Which claims are still the holder's. */
+/** The claims that the holder still has. */
 export function heldStatement(holder: string, claims: readonly Claim[]): Statement {
   return { name: "board_held", text: HELD, values: [holder, seqsOf(claims)] };
 }

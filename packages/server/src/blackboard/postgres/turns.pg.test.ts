@@ -37,7 +37,7 @@ const count = (orgs: readonly string[]) =>
   Object.fromEntries([...Map.groupBy(orgs, (org) => org)].map(([org, all]) => [org, all.length]));
 
 test.each(["before", "zeta"])(
-  "the first task of %s is claimed next, however many of another org wait",
+  "claims the first task of %s next, however many of another org wait",
   async (other) => {
     await add("many", 10_000);
     expect(count(await claim(20))).toEqual({ many: 20 });
@@ -50,13 +50,13 @@ test.each(["before", "zeta"])(
   },
 );
 
-test("a process that knows no org yet finds one that has little beside one that has much", async () => {
+test("a new process finds an org with one task beside one with many", async () => {
   await add("many", 10_000);
   await add("zeta", 1);
   expect(count(await claim(32))).toEqual({ many: 31, zeta: 1 });
 });
 
-test("one task at a time, the orgs take turns", async () => {
+test("claims one task of each org in turn", async () => {
   for (const org of ["b", "a", "c"]) await add(org, 3);
   const turns: string[] = [];
   for (let i = 0; i < 9; i++) turns.push(...(await claim(1)));
@@ -64,7 +64,7 @@ test("one task at a time, the orgs take turns", async () => {
   expect(await claim(1)).toEqual([]);
 });
 
-test("orgs that have much share alike, and what one leaves is for the others", async () => {
+test("shares claims evenly between large orgs, and gives unused shares to the others", async () => {
   for (const org of ["a", "b", "c"]) await add(org, 100);
   await claim(3);
   expect(count(await claim(30))).toEqual({ a: 10, b: 10, c: 10 });
@@ -79,7 +79,7 @@ test("orgs that have much share alike, and what one leaves is for the others", a
   expect(Object.values(rest).reduce((sum, each) => sum + each, 0)).toBe(305 - 3 - 30 - 90);
 });
 
-test("of an org the longest due are first, and the next that will be due is known", async () => {
+test("claims the tasks of an org by due time, and returns the next due time", async () => {
   await add("a", 3);
   await add("b", 1);
   await own.database.query({

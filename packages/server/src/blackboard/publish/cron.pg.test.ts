@@ -49,7 +49,7 @@ const passing = (what: string, stepMs: number, condition: () => unknown) =>
   });
 const count = (n: number) => passing(`${n} firings`, 100, () => firings().length >= n);
 
-test("each time fires once, however many servers run", async () => {
+test("fires each time once, however many servers run", async () => {
   await start();
   await start();
   await start();
@@ -58,11 +58,11 @@ test("each time fires once, however many servers run", async () => {
     await count(n);
   }
   expect(firings()).toEqual(fired(1, 2, 3));
-  // A minute is longer than a claim on the outbox: what was being sent may be sent again, and the id tells the board.
+  // A minute is longer than a claim on the outbox: a firing may be sent again, and the board recognises its id.
   expect(new Set(board.published.map(({ id }) => id)).size).toBe(3);
 });
 
-test("of the times that passed while no server ran, the last is made up for, once", async () => {
+test("makes up for the last of the times missed while no server ran", async () => {
   await start();
   await stopAll();
   await clock.advance(10 * MINUTE);
@@ -75,7 +75,7 @@ test("of the times that passed while no server ran, the last is made up for, onc
   expect(firings()).toEqual(fired(10, 11));
 });
 
-test("a new schedule, or one with a new pattern, begins with its next time", async () => {
+test("a new schedule, or a changed pattern, starts with its next time", async () => {
   await start();
   await stopAll();
   await clock.advance(10 * MINUTE);
@@ -86,7 +86,7 @@ test("a new schedule, or one with a new pattern, begins with its next time", asy
   expect(firings()).toEqual(fired(12));
 });
 
-test("a firing that was not published before the server died is published by the next", async () => {
+test("publishes a firing that a dead server had not published", async () => {
   board.refuses = () => true;
   await start();
   await clock.advance(MINUTE);
@@ -101,7 +101,7 @@ test("a firing that was not published before the server died is published by the
   expect(firings().slice(0, 1)).toEqual(fired(1));
 });
 
-test("a schedule whose artifact cannot be made does not hold the others", async () => {
+test("a schedule whose artifact cannot be made does not block the others", async () => {
   await start(everyMinute, () => {
     throw new Error("the payload does not fit its schema");
   });

@@ -30,7 +30,7 @@ test("times are in UTC unless a time zone is named", () => {
   expect(berlin!.next(noon)).toBe(Date.UTC(2026, 0, 11, 6));
 });
 
-test("the last time is the one now, if it is now, and else the one before", () => {
+test("the last time includes the present moment", () => {
   const [daily] = checkSchedules([schedule()]);
   const seven = Date.UTC(2026, 0, 10, 7);
   expect(daily!.last(seven)).toBe(seven);
@@ -38,7 +38,7 @@ test("the last time is the one now, if it is now, and else the one before", () =
   expect(daily!.next(seven)).toBe(seven + 86_400_000);
 });
 
-test("a firing's id is the same on every server, and sorts by its time", () => {
+test("a firing has the same id on every server, and ids sort by time", () => {
   const at = Date.UTC(2026, 0, 10, 7);
   expect(firingId("nightly", at)).toBe(firingId("nightly", at));
   expect(firingId("nightly", at)).toMatch(

@@ -26,7 +26,7 @@ async function refusal(drafts: readonly unknown[], more: Partial<DraftRules> = {
   throw new Error("was not refused");
 }
 
-test("a draft becomes an artifact with everything that the board adds", async () => {
+test("makes an artifact of a draft, with the fields the board adds", async () => {
   const made = await makeArtifacts([{ type: "Draft", payload: { text: "hi" } }], AUTHOR, rules());
   expect(made).toEqual([
     {
@@ -46,7 +46,7 @@ test("a draft becomes an artifact with everything that the board adds", async ()
   ]);
 });
 
-test("what a draft says is kept, its id in lower case, and the author's trace and correlation are inherited", async () => {
+test("keeps the fields of a draft, its id in lower case, and inherits trace and correlation", async () => {
   const visibility = { kind: "labelled", labels: ["legal"] };
   const draft = {
     id: ID.toUpperCase(),
@@ -73,7 +73,7 @@ test("what a draft says is kept, its id in lower case, and the author's trace an
   expect(two?.artifact.correlation_id).toBe("own");
 });
 
-test("null and the empty text are absent", async () => {
+test("treats null and the empty text as absent", async () => {
   const draft = {
     id: null,
     type: "Draft",
@@ -89,7 +89,7 @@ test("null and the empty text are absent", async () => {
   expect(made?.artifact).toMatchObject({ id: "id-0", tags: [], version: 1 });
 });
 
-test("not_before is a moment in the future, or now", async () => {
+test("keeps a future not_before, and drops a past one", async () => {
   const at = (not_before: string) => ({ type: "Draft", payload: 0, not_before });
   const made = await makeArtifacts(
     [at("2026-01-01T01:00:00Z"), at("2026-01-01T02:30:00.5+01:30"), at("2025-12-31T00:00:00Z")],
@@ -139,7 +139,7 @@ const wrong: [string, object, string][] = [
   ["a payload that is nested without end", { payload: JSON.parse("[".repeat(200) + "]".repeat(200)) }, "payload"],
 ];
 
-test.each(wrong)("%s is refused, and the field is named", async (_, part, field) => {
+test.each(wrong)("%s is refused, with the name of the field", async (_, part, field) => {
   const good = { type: "Draft", payload: {} };
   const error = await refusal([good, { ...good, ...part }]);
   expect(error.code).toBe("invalid_request");
@@ -150,18 +150,18 @@ test.each(wrong)("%s is refused, and the field is named", async (_, part, field)
   expect(error.message).toContain("1 of 2 are wrong, none is published");
 });
 
-test.each([null, 7, "Draft", [], undefined])("%j is no draft", async (draft) => {
+test.each([null, 7, "Draft", [], undefined])("%j is not a draft", async (draft) => {
   const error = await refusal([draft]);
   expect(error.details).toMatchObject({ field: "artifacts[0]", items: [{ index: 0, field: "" }] });
 });
 
-test("a backslash before u0000 is not the character NUL", async () => {
+test("accepts a backslash before u0000, which is not the character NUL", async () => {
   const payload = { path: "C:\\u0000", twice: "\\\\u0000" };
   const [made] = await makeArtifacts([{ type: "Draft", payload }], AUTHOR, rules());
   expect(made?.artifact.payload).toEqual(payload);
 });
 
-test("everything that is wrong is named at once", async () => {
+test("names every invalid field in one error", async () => {
   const error = await refusal([
     { type: "", payload: 1, tags: 7 },
     { type: "Draft", payload: 1 },
@@ -174,7 +174,7 @@ test("everything that is wrong is named at once", async () => {
   ]);
 });
 
-test("a payload over the limit is payload_too_large, by the bytes of its JSON, and names the item", async () => {
+test("refuses a payload over the limit as payload_too_large, by the bytes of its JSON, with the item", async () => {
   const limits = { payloadBytes: 12 };
   await makeArtifacts([{ type: "Draft", payload: "0123456789" }], AUTHOR, rules({ limits }));
   const error = await refusal(
@@ -188,18 +188,18 @@ test("a payload over the limit is payload_too_large, by the bytes of its JSON, a
   expect(error.message).toContain("13 bytes of 12");
 });
 
-test("by default a record of Kafka has room for the payload and what is around it", () => {
+test("by default a Kafka record has room for the payload and the rest of the artifact", () => {
   expect(DRAFT_LIMITS.payloadBytes).toBeLessThanOrEqual((1 << 20) - (64 << 10));
 });
 
-test("more drafts than the limit are refused", async () => {
+test("refuses more drafts than the limit", async () => {
   const drafts = Array.from({ length: 3 }, () => ({ type: "Draft", payload: 0 }));
   expect((await refusal(drafts, { limits: { drafts: 2 } })).message).toBe(
     "At most 2 artifacts are published at a time.",
   );
 });
 
-test("an id and version that come twice are refused; two versions of one id are not", async () => {
+test("refuses a repeated id and version, and accepts two versions of one id", async () => {
   const draft = { id: ID, type: "Draft", payload: 0 };
   const error = await refusal([draft, { ...draft, id: ID.toUpperCase() }]);
   expect(error.details.field).toBe("artifacts[1].id");
@@ -213,7 +213,7 @@ describe.each([
 ] as [string, StandardSchemaV1][])("with a schema of %s", (_, schema) => {
   const schemas = { Draft: schema };
 
-  test("what the schema makes of a payload is published", async () => {
+  test("publishes the payload that the schema returns", async () => {
     const [made] = await makeArtifacts(
       [{ type: "Draft", payload: { title: "a" } }],
       AUTHOR,
@@ -222,26 +222,26 @@ describe.each([
     expect(made?.artifact.payload).toEqual({ title: "a", pages: 1 });
   });
 
-  test("a payload that does not fit is refused by its path", async () => {
+  test("refuses a payload that does not match, with the path", async () => {
     const error = await refusal([{ type: "Draft", payload: { title: 7 } }], { schemas });
     expect(error.details.items?.[0]?.field).toBe("payload.title");
     expect(error.details.items?.[0]?.message).not.toBe("");
   });
 
-  test("types without a schema pass", async () => {
+  test("accepts types without a schema", async () => {
     const drafts = [{ type: "Other", payload: 7 }];
     expect(await makeArtifacts(drafts, AUTHOR, rules({ schemas }))).toHaveLength(1);
   });
 });
 
-test("a schema may be asynchronous", async () => {
+test("awaits an asynchronous schema", async () => {
   const schemas = { Draft: z.string().refine(async (text) => text !== "taken", "is taken") };
   const check = (payload: string) => makeArtifacts([{ type: "Draft", payload }], AUTHOR, rules({ schemas }));
   expect(await check("free")).toHaveLength(1);
   await expect(check("taken")).rejects.toThrow("artifacts[0].payload is taken.");
 });
 
-test("a schema that never answers is not waited for", async () => {
+test("times out a schema that never answers", async () => {
   const clock = new ManualClock();
   const schemas = { Draft: z.string().refine(() => new Promise<boolean>(() => undefined)) };
   const refused = refusal([{ type: "Draft", payload: "a" }], { schemas, clock });
@@ -250,7 +250,7 @@ test("a schema that never answers is not waited for", async () => {
   expect(clock.pending).toBe(0);
 });
 
-test("a schema that throws, or gives what is no JSON, is a refusal", async () => {
+test("refuses a payload whose schema throws, or returns something other than JSON", async () => {
   const broken = z.string().transform(() => {
     throw new Error("broken rule");
   });
@@ -262,12 +262,12 @@ test("a schema that throws, or gives what is no JSON, is a refusal", async () =>
   );
 });
 
-test("a type that is called like a method of objects has no schema", async () => {
+test("a type with the name of an object method has no schema", async () => {
   const drafts = [{ type: "constructor", payload: 1 }];
   expect(await makeArtifacts(drafts, AUTHOR, rules())).toHaveLength(1);
 });
 
-test("whatever is published, it is made whole or refused with items", async () => {
+test("makes an artifact of any draft, or refuses it with items", async () => {
   const field = fc.anything({ withNullPrototype: true, withDate: true, withBigInt: true, withMap: true });
   const draft = fc.oneof(
     field,

@@ -33,7 +33,7 @@ export interface DraftRules {
 /** Limits of a publication. */
 export interface DraftLimits {
   readonly drafts: number;
-  /** Of one payload's JSON. A Kafka record is 1 MiB, and also holds the task or dead letter around it. */
+  /** The limit of one payload's JSON. A Kafka record is 1 MiB, and also holds the task or dead letter around it. */
   readonly payloadBytes: number;
   /** The timeout of an asynchronous schema. */
   readonly schemaMs: number;

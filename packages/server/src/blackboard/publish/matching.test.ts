@@ -24,26 +24,26 @@ const DRAFT: Artifact = {
 const matching = (options: Partial<AgentOptions>, artifact: Partial<Artifact> = {}) =>
   matches(agent("reviewer", { consumes: "Draft", ...options }), { ...DRAFT, ...artifact });
 
-test("an agent is given the types that it consumes, and no others", () => {
+test("gives an agent the types that it consumes, and no others", () => {
   expect(matching({})).toBe(true);
   expect(matching({ consumes: ["Other", "Draft"] })).toBe(true);
   expect(matching({ consumes: "Other" })).toBe(false);
   expect(matching({ consumes: "draft" })).toBe(false);
 });
 
-test("all of the agent's tags must be on the artifact", () => {
+test("requires all of the agent's tags", () => {
   expect(matching({ tags: ["de"] })).toBe(true);
   expect(matching({ tags: ["de", "urgent"] })).toBe(true);
   expect(matching({ tags: ["de", "late"] })).toBe(false);
 });
 
-test("producers are named whole, or by how they begin", () => {
+test("matches producers by name, or by prefix", () => {
   expect(matching({ from: ["agent:writer"] })).toBe(true);
   expect(matching({ from: ["user:*", "agent:*"] })).toBe(true);
   expect(matching({ from: ["user:*", "agent:writ"] })).toBe(false);
 });
 
-test("a labelled artifact is for agents that have all of its labels", () => {
+test("gives a labelled artifact to agents that have all of its labels", () => {
   const visibility = { kind: "labelled", labels: ["legal", "hr"] };
   expect(matching({ labels: ["hr", "legal", "it"] }, { visibility })).toBe(true);
   expect(matching({ labels: ["legal"] }, { visibility })).toBe(false);
@@ -51,35 +51,35 @@ test("a labelled artifact is for agents that have all of its labels", () => {
 });
 
 test.each([{ kind: "labelled" }, { kind: "labelled", labels: [] }])(
-  "an artifact that is labelled, and has no label, is for no agent: %j",
+  "gives a labelled artifact without a label to no agent: %j",
   (visibility) => {
     expect(matching({}, { visibility })).toBe(false);
     expect(matching({ labels: ["legal"] }, { visibility })).toBe(false);
   },
 );
 
-test("a private artifact is for the agents that it names", () => {
+test("gives a private artifact to the agents that it names", () => {
   expect(matching({}, { visibility: { kind: "private", agents: ["other", "reviewer"] } })).toBe(true);
   expect(matching({}, { visibility: { kind: "private", agents: ["other"] } })).toBe(false);
 });
 
-test("a visibility that nobody knows is seen by nobody", () => {
+test("gives an artifact of unknown visibility to no agent", () => {
   expect(matching({}, { visibility: { kind: "public" } })).toBe(true);
   expect(matching({}, { visibility: { kind: "secret" } })).toBe(false);
 });
 
-test("an agent does not trigger itself unless it says so", () => {
+test("does not trigger an agent by its own output, unless selfTrigger is set", () => {
   expect(matching({}, { produced_by: "agent:reviewer" })).toBe(false);
   expect(matching({ selfTrigger: true }, { produced_by: "agent:reviewer" })).toBe(true);
   expect(matching({}, { produced_by: "user:reviewer" })).toBe(true);
 });
 
-test("where decides last, on the artifact", () => {
+test("applies where last, to the artifact", () => {
   expect(matching({ where: ({ payload }) => (payload as { words: number }).words > 2 })).toBe(true);
   expect(matching({ where: ({ payload }) => (payload as { words: number }).words > 3 })).toBe(false);
 });
 
-test("an artifact becomes one task for each agent that matches, with its own id and key", () => {
+test("makes one task for each matching agent, with its own id and key", () => {
   const route = createRouter(
     [
       agent("a", { consumes: "Draft" }),
@@ -97,7 +97,7 @@ test("an artifact becomes one task for each agent that matches, with its own id 
   expect(dead).toEqual([]);
 });
 
-test("a later version is another task, always with the same id", () => {
+test("makes another task for a later version, always with the same id", () => {
   expect(taskId(DRAFT)).toBe(DRAFT.id);
   const second = taskId({ ...DRAFT, version: 2 });
   expect(second).not.toBe(DRAFT.id);
@@ -106,7 +106,7 @@ test("a later version is another task, always with the same id", () => {
   expect(taskId({ ...DRAFT, version: 3 })).not.toBe(second);
 });
 
-test("an empty key is no key", () => {
+test("treats an empty key as no key", () => {
   const route = createRouter([agent("a", { consumes: "Draft", key: () => "" })], { clock });
   expect(route(DRAFT).tasks[0]?.key).toBe(artifactKey(DRAFT));
 });
@@ -137,12 +137,12 @@ test.each(throwing)("%s makes a dead letter of that agent, and tasks for the oth
   expect(route(DRAFT).dead[0]?.id).toBe(dead[0]?.id);
 });
 
-test("two agents of one name are refused", () => {
+test("refuses two agents of one name", () => {
   const twins = [agent("a", { consumes: "Draft" }), agent("a", { consumes: "Review" })];
   expect(() => createRouter(twins, { clock })).toThrow('Two agents are called "a"');
 });
 
-test("routing never throws, whatever the artifact and whatever is thrown", () => {
+test("routing never throws, for any artifact and any error", () => {
   const hostile = fc.anything({ withNullPrototype: true, withBigInt: true, withDate: true });
   const part = fc.option(hostile, { nil: undefined });
   const artifact = fc.oneof(
@@ -180,7 +180,7 @@ test("routing never throws, whatever the artifact and whatever is thrown", () =>
   );
 });
 
-test("agents of other types cost nothing: none of them is looked at", () => {
+test("does not evaluate agents of other types", () => {
   let looked = 0;
   const where = () => {
     looked++;

@@ -56,7 +56,7 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
     return { artifacts, statuses };
   }
 
-  /** A new version hides the one before it: what the caller may not read looks as if it did not exist. */
+  /** A new version hides the one before it: an artifact the caller may not read looks like a missing one. */
   async function refuseReplacing(caller: Caller, artifacts: readonly Artifact[]): Promise<void> {
     if (artifacts.length === 0) return;
     const known = await board.known(

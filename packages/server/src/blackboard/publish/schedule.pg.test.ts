@@ -58,7 +58,7 @@ const passing = (what: string, stepMs: number, condition: () => unknown) =>
   });
 const empty = () => passing("nothing waits any more", 1_000, async () => (await rows()).length === 0);
 
-test("an artifact is published when its time has come, and not before", async () => {
+test("publishes an artifact at its time, and not before", async () => {
   start();
   const entry = later(10_000);
   expect(await schedule.add([entry])).toEqual(["scheduled"]);
@@ -71,7 +71,7 @@ test("an artifact is published when its time has come, and not before", async ()
   await until("its row is gone", async () => (await rows()).length === 0);
 });
 
-test("one that waits already keeps its time and is a duplicate", async () => {
+test("an artifact that is already scheduled is a duplicate, and keeps its time", async () => {
   const entry = later(10_000);
   await schedule.add([entry]);
   expect(await schedule.add([{ ...entry, notBefore: entry.notBefore + 5 }, later(1)])).toEqual([
@@ -81,7 +81,7 @@ test("one that waits already keeps its time and is a duplicate", async () => {
   expect((await scheduled()).at(-1)).toEqual(entry);
 });
 
-test("other content under an id that waits is refused, and nothing of that call waits", async () => {
+test("refuses other content under a scheduled id, and schedules nothing of that call", async () => {
   const entry = later(10_000);
   await schedule.add([entry]);
   const other = { ...entry, artifact: { ...entry.artifact, payload: "other" } };
@@ -91,7 +91,7 @@ test("other content under an id that waits is refused, and nothing of that call 
   expect(await scheduled()).toEqual([entry]);
 });
 
-test("an id that waits in one org is free in every other", async () => {
+test("an id scheduled in one org is free in every other", async () => {
   const entry = later(10_000);
   const foreign = { ...entry, artifact: { ...entry.artifact, org_id: "zeta", payload: "other" } };
   expect(await schedule.add([entry])).toEqual(["scheduled"]);
@@ -99,7 +99,7 @@ test("an id that waits in one org is free in every other", async () => {
   expect(await scheduled()).toEqual([entry, foreign]);
 });
 
-test("calls that schedule the same artifacts at once, in any order, schedule each once", async () => {
+test("concurrent calls that schedule the same artifacts in any order schedule each once", async () => {
   const entries = Array.from({ length: 50 }, () => later(10_000));
   const calls = Array.from({ length: 8 }, (_, i) => schedule.add(i % 2 ? entries : entries.toReversed()));
   const statuses = (await Promise.all(calls)).flat();
@@ -107,7 +107,7 @@ test("calls that schedule the same artifacts at once, in any order, schedule eac
   expect(await rows()).toHaveLength(50);
 });
 
-test("what fell due while no server ran is published when one starts", async () => {
+test("publishes at its start what fell due while no server ran", async () => {
   await schedule.add([later(10_000), later(20_000)]);
   await clock.advance(HOUR);
   start();
@@ -129,7 +129,7 @@ test("cancels the scheduled artifacts of one correlation of an org", async () =>
 });
 
 test.each(["before", "after"] as const)(
-  "one whose publication failed %s the board had it is published again under the same id",
+  "an artifact whose publication failed %s the board had it is published again under the same id",
   async (moment) => {
     board.failures.push(moment, moment, moment);
     start();
@@ -139,18 +139,18 @@ test.each(["before", "after"] as const)(
   },
 );
 
-test("servers share what is due: each artifact is published by one of them", async () => {
+test("servers share the due artifacts: each is published by one of them", async () => {
   const entries = Array.from({ length: 500 }, () => later(1_000));
   await schedule.add(entries);
   await clock.advance(1_000);
   for (let i = 0; i < 4; i++) start();
   await until("all are published", () => board.artifacts.length === 500, { on: board });
-  // No time goes by, in which another would take over what one is slow to finish.
+  // The clock stands still, so that no server takes over another's unfinished publications.
   await until("nothing waits", async () => (await rows()).length === 0);
   expect(board.published).toHaveLength(500);
 });
 
-test("while the board is down everything waits, and is published once it is back", async () => {
+test("keeps everything while the board is down, and publishes it afterwards", async () => {
   board.failures.push(...Array.from({ length: 30 }, () => "before" as const));
   await schedule.add(Array.from({ length: 20 }, () => later(0)));
   start();
@@ -158,7 +158,7 @@ test("while the board is down everything waits, and is published once it is back
   expect(board.artifacts).toHaveLength(20);
 });
 
-test("one that the board refuses for ever does not hold the others", async () => {
+test("an artifact that the board always refuses does not block the others", async () => {
   const entries = Array.from({ length: 20 }, () => later(1_000));
   const poison = entries[3]!.artifact.id;
   board.refuses = ({ id }) => id === poison;

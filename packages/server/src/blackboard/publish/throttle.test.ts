@@ -30,7 +30,7 @@ async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
       await answer?.();
       return lags;
     },
-    // Unless a test says otherwise, all that waits is the org's own.
+    // By default, all waiting tasks are the org's own.
     waiting: async (org: string) =>
       waitingIsKnown
         ? (waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])))
@@ -70,12 +70,12 @@ async function held(): Promise<number> {
   return until! - from;
 }
 
-test("below the soft threshold nobody waits", async () => {
+test("does not delay publishers below the soft threshold", async () => {
   lags = [...lag("router", 99), ...lag("reviewer", 50, 49)];
   expect(await held()).toBe(0);
 });
 
-test("between the thresholds publishers wait in proportion, by the sum of a reader's partitions", async () => {
+test("delays publishers in proportion between the thresholds, by the sum of a reader's partitions", async () => {
   lags = [...lag("router", 10), ...lag("reviewer", 75, 75)];
   expect(await held()).toBe(500);
   lags = lag("reviewer", 110);
@@ -86,7 +86,7 @@ test("between the thresholds publishers wait in proportion, by the sum of a read
   expect(await held()).toBe(100);
 });
 
-test("above the hard threshold an org has reached its quota, and learns of the agent, its tasks and when to try again", async () => {
+test("refuses an org above the hard threshold, with the agent, its tasks and the retry time", async () => {
   lags = lag("reviewer", 300, 200);
   await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({
     code: "limit_exceeded",
@@ -104,7 +104,7 @@ test("above the hard threshold an org has reached its quota, and learns of the a
   await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ details: { retry_after_ms: 30_000 } });
 });
 
-test("a thousand publishers ask for the lag once in a second", async () => {
+test("reads the lag once a second for a thousand publishers", async () => {
   for (let i = 0; i < 1_000; i++) await throttle.enter("acme", DRAFT);
   await Promise.all(Array.from({ length: 1_000 }, () => throttle.enter("acme", DRAFT)));
   expect(asked).toBe(1);
@@ -113,7 +113,7 @@ test("a thousand publishers ask for the lag once in a second", async () => {
   expect(asked).toBe(2);
 });
 
-test("while nobody publishes nobody asks, and an old figure holds nobody", async () => {
+test("reads nothing while nobody publishes, and an old figure delays nobody", async () => {
   lags = lag("reviewer", 500);
   await expect(throttle.enter("acme", DRAFT)).rejects.toThrow("has 500");
   lags = [];
@@ -122,7 +122,7 @@ test("while nobody publishes nobody asks, and an old figure holds nobody", async
   expect(await held()).toBe(0);
 });
 
-test("a board that does not answer holds publishers for a second at most, and one that fails not at all", async () => {
+test("delays publishers by a second at most when the board does not answer, and not when it fails", async () => {
   answer = () => new Promise(() => {});
   expect(await held()).toBe(1_000);
   throttle = await open();
@@ -130,19 +130,19 @@ test("a board that does not answer holds publishers for a second at most, and on
   expect(await held()).toBe(0);
 });
 
-test("a reader that does not count holds nobody", async () => {
+test("ignores readers that do not count", async () => {
   lags = lag("paused", 500);
   throttle = await open((reader) => reader !== "paused");
   expect(await held()).toBe(0);
 });
 
-test("an agent that consumes none of the types holds nobody", async () => {
+test("ignores agents that consume none of the types", async () => {
   lags = lag("other", 500);
   expect(await held()).toBe(0);
   await expect(throttle.enter("acme", new Set(["Draft", "Plan"]))).rejects.toThrow(`"other" has 500`);
 });
 
-test("one org's backlog holds no other org, until all of them together have ten times as much", async () => {
+test("one org's backlog delays no other org, until all together have ten times as much", async () => {
   lags = lag("reviewer", 900);
   waiting.set("acme", new Map([["reviewer", 1]]));
   expect(await held()).toBe(0);
@@ -155,14 +155,14 @@ test("one org's backlog holds no other org, until all of them together have ten 
   });
 });
 
-test("a backend that does not know whose tasks wait is overloaded for all, and nobody has reached a quota", async () => {
+test("without counts per org, reports overloaded to all, and a reached quota to none", async () => {
   lags = lag("reviewer", 200);
   waitingIsKnown = false;
   await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ code: "overloaded" });
   expect(await context.quotas.of("acme")).toMatchObject([{ inUse: undefined, rejected: 0 }]);
 });
 
-test("thresholds in the wrong order are refused", async () => {
+test("refuses thresholds in the wrong order", async () => {
   const context = await testContext({ clock });
   const board = { lag: async () => [], waiting: async () => new Map() };
   expect(() => openThrottle(board, context, { soft: 5, hard: 5, agents: [] })).toThrow(TypeError);

@@ -33,7 +33,7 @@ interface Lag {
   readonly own: boolean;
 }
 
-/** What is known of the lag of an org's tasks. */
+/** The known lag of an org's tasks. */
 interface Reading {
   lags: readonly Lag[];
   askedAt: number;
@@ -41,7 +41,7 @@ interface Reading {
   asking: Promise<void> | undefined;
 }
 
-/** Lag is read at most this often, and only while somebody publishes. */
+/** Lag is read at most this often, and only during publications. */
 const FRESH_MS = 1_000;
 /** Older lag is not trusted; publishers wait for a new reading. */
 const STALE_MS = 5_000;
@@ -59,7 +59,7 @@ export function openThrottle(
 ): Throttle {
   const { soft, hard, agents, counts = () => true } = options;
   if (!(soft >= 0 && hard > soft))
-    throw new TypeError("Publishing is slowed at a lower lag than it is refused at.");
+    throw new TypeError("The lag that slows publishing must be below the lag that refuses it.");
   const { clock } = context;
   /** Least recently used first. */
   const readings = new Map<string, Reading>();

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { openClaims } from "./claims.ts";
 import { openHeldTasks } from "./held_tasks.ts";
 
-/** Rejections that nobody heard of end a server. */
+/** Unhandled rejections end a server. */
 const unheard: unknown[] = [];
 const hear = (error: unknown) => void unheard.push(error);
 beforeEach(() => {
@@ -30,37 +30,34 @@ function gate() {
   };
 }
 
-test.each(["is made", "fails"])(
-  "work that is called off while its offer %s is called off, and no more",
-  async (how) => {
-    await using own = await testDatabase();
-    const context = await testContext();
-    const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
-    const slow = gate();
-    const offer: typeof claims.offer = async (...asked) => {
-      if (how === "fails") throw new Error("the database is away");
-      return claims.offer(...asked);
-    };
-    const held = openHeldTasks(
-      context,
-      { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
-      { timeoutOf: () => 60_000, placesOf: () => 100, offered() {}, told() {} },
-    );
-    const called = new AbortController();
-    const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
-    await slow.begun;
-    called.abort(new Error("called off"));
-    // Nobody who could hear of it waits yet.
-    for (let turns = 0; turns < 3; turns++) await new Promise(setImmediate);
-    slow.open();
-    await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");
-    await held.stop();
-    expect(unheard).toEqual([]);
-  },
-);
+test.each(["is made", "fails"])("cancelling work while its offer %s cancels that work only", async (how) => {
+  await using own = await testDatabase();
+  const context = await testContext();
+  const claims = openClaims(own.database, { server: "one", leaseMs: 10_000, offerMs: 10_000 });
+  const slow = gate();
+  const offer: typeof claims.offer = async (...asked) => {
+    if (how === "fails") throw new Error("the database is away");
+    return claims.offer(...asked);
+  };
+  const held = openHeldTasks(
+    context,
+    { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
+    { timeoutOf: () => 60_000, placesOf: () => 100, offered() {}, told() {} },
+  );
+  const called = new AbortController();
+  const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
+  await slow.begun;
+  called.abort(new Error("called off"));
+  // Nothing awaits it yet that could handle the rejection.
+  for (let turns = 0; turns < 3; turns++) await new Promise(setImmediate);
+  slow.open();
+  await expect(work).rejects.toThrow(how === "fails" ? "the database is away" : "called off");
+  await held.stop();
+  expect(unheard).toEqual([]);
+});
 
 test.each(["made", "renewed"] as const)(
-  "an offer that is being %s when the server drains is taken by nobody, nor is one made after that",
+  "nobody claims an offer that is being %s when the server drains, nor a later one",
   async (how) => {
     await using own = await testDatabase();
     const context = await testContext();

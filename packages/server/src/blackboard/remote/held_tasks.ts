@@ -38,7 +38,7 @@ const MAX_LOSSES = 3;
 /** The timeout of a settlement. */
 const APPLIED_MS = 60_000;
 const RENEW_EVERY_MS = 10_000;
-/** How long an offer keeps its place from the tasks that wait for one: they may be an org's that has workers. */
+/** How long an offer keeps its slot from waiting tasks, which may belong to an org with workers. */
 const TURN_MS = 5_000;
 
 /** Opens the remote work of this server. */
@@ -47,7 +47,7 @@ export function openHeldTasks(
   claims: Claims,
   options: {
     timeoutOf(agent: string): number;
-    /** How many tasks of an agent this server offers at a time. */
+    /** The number of tasks of an agent that this server offers at a time. */
     placesOf(agent: string): number;
     /** Called when an offer is available. */
     offered(agent: string): void;
@@ -100,7 +100,7 @@ export function openHeldTasks(
 
   async function advance(claimId: string, work: Held, claim: HeldClaim | undefined): Promise<void> {
     if (!claim || claim.state === "lost" || claim.state === "withdrawn") return again(claimId, work);
-    // The board moved the task to another server, and the signal says so.
+    // The board moved the task to another server, as the signal's reason says.
     if (claim.foreign) return void held.delete(claimId);
     if (claim.settlement !== null) return apply(claimId, work, claim.settlement);
     if (claim.state !== "claimed") return takeTurn(claimId, work);
@@ -143,7 +143,7 @@ export function openHeldTasks(
       signal.throwIfAborted();
       const { promise, resolve, reject } = Promise.withResolvers<readonly ArtifactDraft[]>();
       const work: Held = { task, resolve, reject, losses: 0, offeredAt: context.clock.now() };
-      // It may be aborted before anybody awaits it, and while the offer fails.
+      // It may be aborted before it is awaited, and while the offer fails.
       promise.catch(() => {});
       const abort = () => reject(signal.reason);
       signal.addEventListener("abort", abort, { once: true });

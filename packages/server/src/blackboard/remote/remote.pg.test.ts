@@ -55,7 +55,7 @@ async function taskOf(agent: string, more: Partial<Task> = {}): Promise<Task> {
   return { id, agent, artifacts: [artifact], key: id, attempt: 1, created_at: artifact.created_at, ...more };
 }
 
-/** Works as an executor does: what comes of it is told as the board would. */
+/** Works as an executor does, and reports the settlement as the board would. */
 async function execute(remote: Remote, task: Task, signal = never): Promise<Settlement> {
   const settlement = await remote.work(task, signal).then(
     (outputs): Settlement => ({ kind: "done", outputs: outputs as Artifact[] }),
@@ -68,7 +68,7 @@ async function execute(remote: Remote, task: Task, signal = never): Promise<Sett
   return settlement;
 }
 
-test("a worker claims a task, and its outputs are those of the work", async () => {
+test("a worker claims a task, and its outputs become those of the task", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const task = await taskOf(agent);
@@ -86,7 +86,7 @@ test("a worker claims a task, and its outputs are those of the work", async () =
   expect(await work).toEqual({ kind: "done", outputs });
 });
 
-test("a settlement that is repeated is answered the same, another one is refused", async () => {
+test("answers a repeated settlement the same, and refuses a different one", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const work = execute(remote, await taskOf(agent));
@@ -103,7 +103,7 @@ test.each([
   ["retryable", RetryableError, "retry", {}],
   ["fatal", FatalError, "dead", {}],
   ["rate_limited", RateLimitedError, "retry", { retry_after_ms: 1_500 }],
-])("a %s failure is thrown as the agent's own", async (kind, type, status, more) => {
+])("throws a %s failure as if the agent had thrown it", async (kind, type, status, more) => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const task = await taskOf(agent);
@@ -125,7 +125,7 @@ test.each([
   expect(await settled).toEqual({ status });
 });
 
-test("a failure's next attempt is a claim of its own", async () => {
+test("the next attempt after a failure is a new claim", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const task = await taskOf(agent);
@@ -142,7 +142,7 @@ test("a failure's next attempt is a claim of its own", async () => {
   expect(await work).toEqual({ kind: "done", outputs: [] });
 });
 
-test("a lease that ends puts the task before another worker, and the late settlement is refused", async () => {
+test("gives a task to another worker when its lease ends, and refuses the late settlement", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const work = execute(remote, await taskOf(agent));
@@ -159,7 +159,7 @@ test("a lease that ends puts the task before another worker, and the late settle
   expect(await work).toMatchObject({ kind: "done", outputs: [{ type: "A" }] });
 });
 
-test("a task that no worker survives is a failure in the end", async () => {
+test("fails a task in the end when every worker dies", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent, { leaseMs: 20 });
   const work = remote.work(await taskOf(agent), never);
@@ -178,7 +178,7 @@ test("the agent's timeout counts from the claim", async () => {
   expect(await remote.heartbeat(WORKER, claim!.claim_id!)).toEqual({ lease_ms: 0, cancelled: true });
 });
 
-test("work that is not wanted any more is cancelled for the worker", async () => {
+test("cancels a worker's task when the server no longer wants it", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const cancel = new AbortController();
@@ -190,7 +190,7 @@ test("work that is not wanted any more is cancelled for the worker", async () =>
   await expect(remote.settle(WORKER, claim!.claim_id!, {})).rejects.toMatchObject({ code: "lease_lost" });
 });
 
-test("claim, heartbeat and settlement may reach any server, even without wakeups", async () => {
+test("any server accepts a claim, heartbeat and settlement, even without wakeups", async () => {
   const agent = newAgent();
   await using holder = await serverOf(agent);
   await using other = await serverOf(agent);
@@ -204,7 +204,7 @@ test("claim, heartbeat and settlement may reach any server, even without wakeups
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
-test("a wakeup saves the wait", async () => {
+test("a wakeup ends the wait for a claim", async () => {
   const agent = newAgent();
   const all: Remote[] = [];
   const wakeups = { send: (name: string) => all.forEach((remote) => void remote.onWakeup(name)) };
@@ -219,7 +219,7 @@ test("a wakeup saves the wait", async () => {
   expect(holder.onWakeup("log:x")).toBe(false);
 });
 
-test("who gets the task of a server that died takes over its worker", async () => {
+test("the server that gets a dead server's task takes over its worker", async () => {
   const agent = newAgent();
   await using other = await serverOf(agent);
   const task = await taskOf(agent);
@@ -235,7 +235,7 @@ test("who gets the task of a server that died takes over its worker", async () =
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
-test("outputs that a server could not apply any more are applied by the next", async () => {
+test("the next server applies outputs that a server could not apply", async () => {
   const agent = newAgent();
   await using other = await serverOf(agent, { outcomeMs: 100 });
   const task = await taskOf(agent);
@@ -249,7 +249,7 @@ test("outputs that a server could not apply any more are applied by the next", a
   expect(await until("the outcome", () => settle().catch(() => undefined))).toEqual({ status: "done" });
 });
 
-test("a task that goes to another server leaves the worker that has it its work, and one that nobody has is offered there", async () => {
+test("a task that moves to another server stays with its worker, or is offered there", async () => {
   const agent = newAgent();
   await using before = await serverOf(agent);
   await using after = await serverOf(agent);
@@ -273,7 +273,7 @@ test("a task that goes to another server leaves the worker that has it its work,
   expect(await Promise.all(taken)).toEqual(Array(2).fill({ kind: "done", outputs: [] }));
 });
 
-test("a server that drains leaves its offers and its workers to the next", async () => {
+test("a draining server leaves its offers and workers to the next one", async () => {
   const agent = newAgent();
   await using next = await serverOf(agent);
   const leaving = await serverOf(agent);
@@ -293,7 +293,7 @@ test("a server that drains leaves its offers and its workers to the next", async
   expect(await Promise.all(taken)).toEqual(Array(2).fill({ kind: "done", outputs: [] }));
 });
 
-test("many workers take each task once, as many at a time as they ask for", async () => {
+test("many workers take each task once, up to the number they ask for", async () => {
   const agent = newAgent();
   await using one = await serverOf(agent);
   await using two = await serverOf(agent);
@@ -313,7 +313,7 @@ test("many workers take each task once, as many at a time as they ask for", asyn
   expect(seen.toSorted()).toEqual(tasks.map(({ id }) => id).toSorted());
 });
 
-test("a worker that has gone away while it waited takes nothing with it", async () => {
+test("a worker that disconnects while it waits takes no task", async () => {
   const agent = newAgent();
   await using remote = await serverOf(agent);
   const gone = new AbortController();

@@ -33,7 +33,7 @@ export interface Remote extends Service {
   /**
    * Offers a task to workers and waits for its outcome, however long no worker claims it: the agent's timeout starts at the
    * claim. Throws the worker's failure as a local agent would. If the signal aborts, it rejects: the worker of a cancelled
-   * task is told to stop, that of a task that moves to another server continues there.
+   * task is cancelled, that of a task that moves to another server continues there.
    */
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
   /** Answers the requests that wait for this task's settlement. */

@@ -17,14 +17,14 @@ test.each([
   [() => false, []],
   [() => true, [{}]],
   [() => ({ scope: "finance" }), [{ scope: "finance" }]],
-] as [AgentOptions["approval"], object[]][])("approval %j has its rules", (approval, rules) => {
+] as [AgentOptions["approval"], object[]][])("reads the rules of approval %j", (approval, rules) => {
   expect(rulesOf(approval)).toEqual(rules);
 });
 
 const decide = (subject: string, scopes: string[], approval: AgentOptions["approval"]) =>
   checkDecider(testViewer({ subject, scopes }), rulesOf(approval), async () => new Set(["ada"]));
 
-test("who made the request does not decide it, if the rule says so", async () => {
+test("refuses the requester's own decision if the rule says so", async () => {
   await decide("ada", [], true);
   await decide("bob", [], { not: "requester" });
   await expect(decide("ada", [], { not: "requester" })).rejects.toMatchObject({
@@ -33,7 +33,7 @@ test("who made the request does not decide it, if the rule says so", async () =>
   });
 });
 
-test("a scope of the rule is needed", async () => {
+test("requires the scope of the rule", async () => {
   const rule = { not: "requester", scope: "finance" } as const;
   await decide("bob", ["finance"], rule);
   await expect(decide("bob", ["blackboard:write"], rule)).rejects.toMatchObject({

@@ -39,7 +39,7 @@ const empty = () =>
     return (await own.database.query({ text: "SELECT FROM runtime.board_outbox" })).length === 0;
   });
 
-test("a held task is listed for its org alone, once however often it is held", async () => {
+test("lists a held task once, for its own org", async () => {
   const held = task();
   await Promise.all([approvals.hold(held), approvals.hold(held)]);
   expect(await approvals.list("zeta")).toEqual([]);
@@ -48,7 +48,7 @@ test("a held task is listed for its org alone, once however often it is held", a
   ]);
 });
 
-test("an approved task runs as a replay, with who approved it", async () => {
+test("runs an approved task as a replay, with the approver", async () => {
   const held = task();
   await approvals.hold(held);
   await approvals.decide("acme", await pendingId(), { approved: true }, "bob");
@@ -57,7 +57,7 @@ test("an approved task runs as a replay, with who approved it", async () => {
   expect(await approvals.list("acme")).toEqual([]);
 });
 
-test("a rejected task ends", async () => {
+test("ends a rejected task", async () => {
   await approvals.hold(task());
   await approvals.decide("acme", await pendingId(), { approved: false, reason: "too much" }, "bob");
   await empty();
@@ -65,7 +65,7 @@ test("a rejected task ends", async () => {
   expect(await approvals.list("acme")).toEqual([]);
 });
 
-test("the same decision again changes nothing, and another one is refused with who decided", async () => {
+test("accepts a repeated decision, and refuses a different one with the name of who decided", async () => {
   await approvals.hold(task());
   const id = await pendingId();
   const approve = () => approvals.decide("acme", id, { approved: true }, "bob");
@@ -79,7 +79,7 @@ test("the same decision again changes nothing, and another one is refused with w
   });
 });
 
-test("what another org decides about, or what was never held, is not found", async () => {
+test("does not find a decision of another org, or one that was never held", async () => {
   await approvals.hold(task());
   for (const [org, id] of [
     ["zeta", await pendingId()],
@@ -91,7 +91,7 @@ test("what another org decides about, or what was never held, is not found", asy
 });
 
 test.each(["before", "after"] as const)(
-  "an approved task whose sending failed %s the board had it is sent again as the same task",
+  "an approved task whose send failed %s the board had it is sent again as the same task",
   async (moment) => {
     board.failures.push(moment, moment);
     await approvals.hold(task());
@@ -101,7 +101,7 @@ test.each(["before", "after"] as const)(
   },
 );
 
-test("a decision that a dying server could not send is sent by the next", async () => {
+test("the next server sends a decision that a dying server could not send", async () => {
   await outbox.stop();
   await approvals.hold(task());
   await approvals.decide("acme", await pendingId(), { approved: true }, "bob");
@@ -110,7 +110,7 @@ test("a decision that a dying server could not send is sent by the next", async 
   expect(board.tasks).toHaveLength(1);
 });
 
-test("a task that was decided is held again when it is replayed", async () => {
+test("holds a decided task again when it is replayed", async () => {
   const held = task();
   await approvals.hold(held);
   await approvals.decide("acme", await pendingId(), { approved: false }, "bob");
@@ -120,7 +120,7 @@ test("a task that was decided is held again when it is replayed", async () => {
   expect(await approvals.list("acme")).toHaveLength(1);
 });
 
-test("a decision that a rule refuses leaves the approval pending", async () => {
+test("a decision refused by a rule leaves the approval pending", async () => {
   await approvals.hold(task());
   const id = await pendingId();
   const refuse = async () => {

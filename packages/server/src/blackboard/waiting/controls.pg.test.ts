@@ -41,7 +41,7 @@ async function start(): Promise<Controls> {
 
 const forever = new AbortController().signal;
 
-test("an agent that is paused is held on every server until it is resumed on any", async () => {
+test("a paused agent is held on every server until it is resumed on any", async () => {
   const [a, b] = [await start(), await start()];
   await a.pause("reviewer");
   expect(a.paused("reviewer")).toBe(true);
@@ -65,7 +65,7 @@ test("a gate opens when its signal aborts", async () => {
   await server.gate("reviewer", stopping.signal);
 });
 
-test("what was paused and cancelled is known to a server before it does anything", async () => {
+test("a starting server knows what is paused and cancelled", async () => {
   const first = await start();
   await first.pause("reviewer");
   await first.cancel("acme", "c");
@@ -77,7 +77,7 @@ test("what was paused and cancelled is known to a server before it does anything
   expect(second.cancelled("acme", "c")).toBe(true);
 });
 
-test("a cancellation is heard once on every server, and is the org's own", async () => {
+test("notifies every server once of a cancellation, which is the org's own", async () => {
   const [a, b] = [await start(), await start()];
   const heard: string[] = [];
   for (const [name, server] of Object.entries({ a, b }))
@@ -92,7 +92,7 @@ test("a cancellation is heard once on every server, and is the org's own", async
   await until("it is lifted", () => !a.cancelled("acme", "c") && !b.cancelled("acme", "c"));
 });
 
-test("a change whose wakeup was lost is found by the next poll", async () => {
+test("the next poll finds a change whose wakeup was lost", async () => {
   wakeupsOn = false;
   const [a, b] = [await start(), await start()];
   const paused: string[] = [];
@@ -105,7 +105,7 @@ test("a change whose wakeup was lost is found by the next poll", async () => {
   expect(paused).toEqual(["reviewer"]);
 });
 
-test("changes that many servers make at once all reach each of them", async () => {
+test("concurrent changes of many servers reach every server", async () => {
   const all = [await start(), await start(), await start()];
   const names = Array.from({ length: 60 }, (_, i) => `c${i}`);
   await Promise.all(names.map((name, i) => all[i % 3]!.cancel("acme", name)));
@@ -116,7 +116,7 @@ test("changes that many servers make at once all reach each of them", async () =
     });
 });
 
-test("a cancellation is forgotten after its time, in the table and on each server; a pause is not", async () => {
+test("forgets a cancellation after its time, in the table and on each server, but not a pause", async () => {
   const server = await start();
   await server.pause("reviewer");
   await server.cancel("acme", "old");
@@ -138,7 +138,7 @@ test("a cancellation is forgotten after its time, in the table and on each serve
   await purge.stop();
 });
 
-test("a name that no correlation can have is refused", async () => {
+test("refuses a name that no correlation can have", async () => {
   const server = await start();
   for (const name of ["x".repeat(513), "a\0b"])
     await expect(server.cancel("acme", name)).rejects.toMatchObject({ code: "invalid_request" });

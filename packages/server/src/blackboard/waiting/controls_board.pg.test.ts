@@ -54,7 +54,7 @@ function outboxOf(board: PostgresBoard) {
 const draft = (type: string, correlation?: string) =>
   testArtifact(context.newId(), { type, ...(correlation && { correlation_id: correlation }) });
 
-test("batches of two servers hold each artifact once, and run once", async () => {
+test("batches of two servers contain each artifact once, and run once", async () => {
   const agent = testAgent("batcher", { consumes: "Batched", batch: { size: 5, timeout: 200 } });
   const ran: Task[] = [];
   const boards: PostgresBoard[] = [];
@@ -98,7 +98,7 @@ test("a held task runs once it is approved, though the board has settled it", as
   expect(ran).toMatchObject([{ id: payment.id, approved_by: "bob", artifacts: [payment] }]);
 });
 
-test("a replay that fails again is a dead letter of its own, and an edited one runs with the new payload", async () => {
+test("a failed replay is a new dead letter, and an edited replay runs with the new payload", async () => {
   const agent = testAgent("parser", { consumes: "Text" });
   const ran: Task[] = [];
   const board = await serve(agent, async (task) => {
@@ -127,7 +127,7 @@ test("a replay that fails again is a dead letter of its own, and an edited one r
   expect(await letters(2)).toBeTruthy();
 });
 
-test("a scheduled artifact that contradicts one that is there is dropped, and holds nobody", async () => {
+test("drops a scheduled artifact that conflicts with a published one, and publishes the others", async () => {
   const agent = testAgent("clerk", { consumes: "Letter" });
   const ran: string[] = [];
   const board = await serve(agent, async (task) => {
@@ -151,7 +151,7 @@ test("a scheduled artifact that contradicts one that is there is dropped, and ho
   expect(await board.get(there.org_id, there.id)).toEqual(there);
 });
 
-test("a task that a lost answer had enqueued twice runs once", async () => {
+test("a task enqueued twice after a lost answer runs once", async () => {
   const agent = testAgent("twice", { consumes: "Twice" });
   const ran: Task[] = [];
   const board = await serve(agent, async (task) => {

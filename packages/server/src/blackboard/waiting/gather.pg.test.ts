@@ -55,7 +55,7 @@ const tasks = (count: number) =>
 const groups = async () =>
   (await database.query<{ n: bigint }>({ text: "SELECT count(*) AS n FROM runtime.board_groups" }))[0]!.n;
 const noGroups = () => until("every group is finished", async () => (await groups()) === 0n);
-/** Lets time pass step by step while the database works, until something has come of it. */
+/** Advances time step by step while the database works, until the condition holds. */
 const passing = (what: string, stepMs: number, condition: () => unknown) =>
   until(what, async () => {
     await clock.advance(stepMs);
@@ -65,7 +65,7 @@ const passing = (what: string, stepMs: number, condition: () => unknown) =>
 const reviewer = testAgent("reviewer", { batch: { size: 3, timeout: 60_000 } });
 const merger = testAgent("merger", { join: { types: ["Draft", "Review"], within: 60_000 } });
 
-test("a batch becomes one task with its artifacts in the order of arrival", async () => {
+test("makes one task of a batch, with its artifacts in order of arrival", async () => {
   const gather = await start(reviewer);
   const artifacts = [draft(), draft(), draft(), draft()];
   await add(gather, reviewer, ...artifacts);
@@ -76,7 +76,7 @@ test("a batch becomes one task with its artifacts in the order of arrival", asyn
   await until("the fourth waits in a group of its own", async () => (await groups()) === 1n);
 });
 
-test("a batch whose time is up is sent with what is there, also if that is one artifact", async () => {
+test("sends a batch whose time is up, even with a single artifact", async () => {
   const gather = await start(reviewer);
   const artifact = draft();
   await add(gather, reviewer, artifact);
@@ -87,13 +87,13 @@ test("a batch whose time is up is sent with what is there, also if that is one a
   expect(isGathered(task!)).toBe(true);
 });
 
-test("a task of one artifact is not a gathered one, whatever its version", () => {
+test("a task of one artifact is not gathered, whatever its version", () => {
   const artifact = draft({ version: 2 });
   expect(isGathered(testTask("reviewer", artifact))).toBe(false);
   expect(isGathered(testTask("reviewer", artifact, { id: "0199-8" }))).toBe(false);
 });
 
-test("a payload keeps characters that PostgreSQL has no text for", async () => {
+test("keeps characters of a payload that PostgreSQL's text cannot hold", async () => {
   const gather = await start(reviewer);
   const artifacts = ["\0", "\ud800", "plain"].map((payload) => draft({ payload }));
   await add(gather, reviewer, ...artifacts);
@@ -101,7 +101,7 @@ test("a payload keeps characters that PostgreSQL has no text for", async () => {
   expect(task!.artifacts).toEqual(artifacts);
 });
 
-test("artifacts of two orgs are never in one group", async () => {
+test("never puts artifacts of two orgs into one group", async () => {
   const gather = await start(reviewer);
   const acme = [draft(), draft(), draft()];
   // The ids that another org chose are no reason to leave anything out.
@@ -111,7 +111,7 @@ test("artifacts of two orgs are never in one group", async () => {
   expect(sent.map(({ artifacts }) => artifacts)).toEqual(expect.arrayContaining([acme, zeta]));
 });
 
-test("an agent with a key has a batch for each value of it", async () => {
+test("makes a batch per value of the agent's key", async () => {
   const keyed = testAgent("keyed", { batch: { size: 2, timeout: 60_000 }, key: ({ type }) => type });
   const gather = await start(keyed);
   for (const type of ["A", "B", "B", "A"])
@@ -123,7 +123,7 @@ test("an agent with a key has a batch for each value of it", async () => {
   ]);
 });
 
-test("a batch never has much more than its bytes, however few artifacts that is", async () => {
+test("closes a batch when it reaches its bytes, however few artifacts it has", async () => {
   const large = testAgent("large", { batch: { size: 100, timeout: HOUR } });
   const gather = await start(large, { maxBytes: 10_000 });
   const artifacts = [5_000, 3_000, 4_000, 9_000].map((length) => draft({ payload: "x".repeat(length) }));
@@ -132,7 +132,7 @@ test("a batch never has much more than its bytes, however few artifacts that is"
   expect(sent.map((task) => ids(task.artifacts))).toEqual([ids(artifacts.slice(0, 2)), [artifacts[2]!.id]]);
 });
 
-test("a join becomes one task in the order of its types, whichever came first", async () => {
+test("makes one task of a join in the order of its types, whichever came first", async () => {
   const gather = await start(merger);
   const review = draft({ type: "Review", correlation_id: "c" });
   const text = draft({ correlation_id: "c" });
@@ -142,7 +142,7 @@ test("a join becomes one task in the order of its types, whichever came first", 
   expect(task!.key).toBe("c");
 });
 
-test("of a type that comes twice a join keeps the first, but the newest version of it", async () => {
+test("a join keeps the first of two artifacts of a type, in its newest version", async () => {
   const gather = await start(merger);
   const first = draft({ correlation_id: "c", payload: "one" });
   const newer = { ...first, version: 2, payload: "two" };
@@ -153,7 +153,7 @@ test("of a type that comes twice a join keeps the first, but the newest version 
   expect(task!.artifacts[0]).toEqual(newer);
 });
 
-test("a join that is not complete in time becomes a task with what it has, and who comes late begins a new one", async () => {
+test("makes a task of a join that is incomplete at its deadline, and a new join of later artifacts", async () => {
   const gather = await start(merger);
   const lonely = draft({ correlation_id: "c" });
   await add(gather, merger, lonely);
@@ -170,7 +170,7 @@ test("a join that is not complete in time becomes a task with what it has, and w
   expect(incompleteJoin(merger, complete!)).toBeUndefined();
 });
 
-test("what a join's function gives null for is left out, and what it throws is thrown", async () => {
+test("skips an artifact whose join function returns null, and throws what it throws", async () => {
   const by = ({ tags }: Artifact) => {
     if (tags.length > 1) throw new Error("too many tags");
     return tags[0] ?? null;
@@ -184,7 +184,7 @@ test("what a join's function gives null for is left out, and what it throws is t
   expect((await tasks(1))[0]!.key).toBe("a");
 });
 
-test("an artifact that comes again is in one group, also when that was sent long ago", async () => {
+test("adds a repeated artifact to one group only, also after that was sent", async () => {
   const gather = await start(reviewer);
   const artifacts = [draft(), draft(), draft()];
   await add(gather, reviewer, artifacts[0]!, ...artifacts);
@@ -194,7 +194,7 @@ test("an artifact that comes again is in one group, also when that was sent long
   expect(await groups()).toBe(0n);
 });
 
-test("timers survive a restart: what fell due meanwhile is sent at the start", async () => {
+test("timers survive a restart: overdue groups are sent at the start", async () => {
   const first = await start(reviewer);
   const artifact = draft();
   await add(first, reviewer, artifact);
@@ -216,7 +216,7 @@ test.each(["before", "after"] as const)(
   },
 );
 
-test("a group of a process that died at it is sent by another as the same task", async () => {
+test("another process sends the group of a dead process, as the same task", async () => {
   const gather = await start(reviewer);
   await add(gather, reviewer, draft(), draft());
   await gather.stop();
@@ -233,7 +233,7 @@ test("a group of a process that died at it is sent by another as the same task",
   expect(board.tasks[0]!.artifacts).toHaveLength(3);
 });
 
-test("a group that can never be sent does not hold the others", async () => {
+test("a group that can never be sent does not block the others", async () => {
   const keyed = testAgent("keyed", { batch: { size: 2, timeout: 60_000 }, key: ({ type }) => type });
   board.refuses = (item) => "key" in item && item.key === "Poison";
   const adder = await start(keyed);
@@ -243,7 +243,7 @@ test("a group that can never be sent does not hold the others", async () => {
   expect(board.tasks.map(({ key }) => key).sort()).toEqual(["A", "B"]);
 });
 
-test("however two processes add artifacts, each is in exactly one group of the right size", async () => {
+test("puts each artifact into exactly one group of the right size, whichever process adds it", async () => {
   const sizes = {
     size: fc.integer({ min: 2, max: 5 }),
     count: fc.integer({ min: 1, max: 30 }),

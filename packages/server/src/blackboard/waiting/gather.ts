@@ -33,7 +33,7 @@ export interface Gather extends Service {
   add(agent: Agent, task: Task): Promise<void>;
 }
 
-/** What became of an artifact that is new. */
+/** The outcome of a new artifact. */
 interface Added {
   /** Its group is complete, or may be due before the others. */
   readonly timely: boolean;

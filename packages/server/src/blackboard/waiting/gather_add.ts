@@ -9,7 +9,7 @@ export interface Addition {
   readonly bytes: number;
   /** The advisory lock of its group. */
   readonly lock: bigint;
-  /** What `board_gather` needs of it. */
+  /** The parameters of `board_gather`. */
   readonly row: object;
 }
 

@@ -14,7 +14,7 @@ export interface ParkedOptions {
   readonly pollMs: number;
   /** Tasks that go back to the board at a time. */
   readonly batch?: number;
-  /** How long a process that died keeps the others from sending on. */
+  /** How long a dead process keeps the others from sending its rows. */
   readonly senderMs?: number;
   readonly setAside?: SetAside;
 }
@@ -106,7 +106,7 @@ export function openParked(
     return rows.length > 0;
   }
 
-  /** Whether the correlation is still paused. The row is locked in share mode, so that the pause cannot end meanwhile. */
+  /** Whether the correlation is still paused. The row is locked in share mode, so that the pause cannot end during this. */
   async function park(task: Task): Promise<boolean> {
     const { org_id: org, correlation_id: correlation } = task.artifacts[0];
     const rows = await database.query({

@@ -5,7 +5,7 @@ import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import { startRetention } from "./retention.ts";
 
-test("what is over is forgotten after its time in small steps, and nothing that waits", async () => {
+test("deletes finished rows after their time in small steps, and keeps waiting ones", async () => {
   await using own = await testDatabase();
   const { database } = own;
   const clock = new ManualClock();

@@ -9,7 +9,7 @@ interface TestRow {
   due: number;
 }
 
-/** A sweep over rows of which some are refused with an error that says nothing of the cause. */
+/** A sweep over rows, some of which fail with an error without a cause. */
 async function sweepOf(count: number, isBad: (id: number) => boolean) {
   const clock = new ManualClock();
   const context = await testContext({ clock });
@@ -52,7 +52,7 @@ async function sweepOf(count: number, isBad: (id: number) => boolean) {
   };
 }
 
-test("rows that fail are set aside, however many, and the others are sent", async () => {
+test("sets aside any number of failing rows, and sends the others", async () => {
   let broken = true;
   await using sweep = await sweepOf(60, (id) => broken && id < 50);
   for (let i = 0; i < 60; i++) await sweep.tick(1_000);

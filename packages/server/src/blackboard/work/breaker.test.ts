@@ -14,7 +14,7 @@ function opened({ failures = 3, random = () => 1 } = {}) {
   return { clock, breaker, states, fail };
 }
 
-test("it opens after so many failures in a row, and not before", () => {
+test("opens after the set number of failures in a row, and not before", () => {
   const { breaker, fail } = opened();
   fail(2);
   breaker.enter()?.said("succeeded");
@@ -25,7 +25,7 @@ test("it opens after so many failures in a row, and not before", () => {
   expect(breaker.enter()).toBeUndefined();
 });
 
-test("half open it lets one through, whose success closes it", async () => {
+test("half open, lets one task through, whose success closes it", async () => {
   const { breaker, clock, fail, states } = opened();
   fail(3);
   await clock.advance(1_000);
@@ -39,7 +39,7 @@ test("half open it lets one through, whose success closes it", async () => {
   expect(breaker.state()).toBe("closed");
 });
 
-test("a trial that fails opens it again, for longer each time up to the cap", async () => {
+test("opens again when the trial fails, for longer each time up to the cap", async () => {
   const { breaker, clock, fail } = opened();
   fail(3);
   for (const ms of [1_000, 2_000, 4_000, 4_000]) {
@@ -56,7 +56,7 @@ test("a trial that fails opens it again, for longer each time up to the cap", as
   expect(breaker.state()).toBe("half_open");
 });
 
-test("a trial that says nothing leaves the place to another", async () => {
+test("a trial without an outcome lets another one try", async () => {
   const { breaker, clock, fail } = opened();
   fail(3);
   await clock.advance(1_000);
@@ -65,7 +65,7 @@ test("a trial that says nothing leaves the place to another", async () => {
   expect(breaker.enter()).toBeDefined();
 });
 
-test("what began before it opened says nothing about it afterwards", async () => {
+test("ignores the outcome of tasks that began before it opened", async () => {
   const { breaker, clock, fail } = opened();
   const [early, late] = [breaker.enter(), breaker.enter()];
   fail(3);
@@ -76,14 +76,14 @@ test("what began before it opened says nothing about it afterwards", async () =>
   expect(breaker.state()).toBe("half_open");
 });
 
-test("a permit counts once", () => {
+test("counts a permit once", () => {
   const { breaker } = opened();
   const permit = breaker.enter();
   for (let time = 0; time < 5; time++) permit?.said("failed");
   expect(breaker.state()).toBe("closed");
 });
 
-test("it says how long a task has to wait", async () => {
+test("returns how long a task has to wait", async () => {
   const { breaker, clock, fail } = opened();
   expect(breaker.wait()).toBe(0);
   fail(3);
@@ -107,7 +107,7 @@ describe("the breakers of an agent", () => {
     return { clock, breakers, fail };
   }
 
-  test("failures of one org do not concern another", async () => {
+  test("failures of one org do not affect another", async () => {
     const { clock, breakers, fail } = openedFor(10);
     fail("evil", 2);
     expect(breakers.enter("evil")).toBeUndefined();
@@ -124,7 +124,7 @@ describe("the breakers of an agent", () => {
     expect([breakers.state(), breakers.open()]).toEqual(["closed", 0]);
   });
 
-  test("a success between failures counts", () => {
+  test("counts failures in a row only: a success resets them", () => {
     const { breakers, fail } = openedFor(10);
     for (let i = 0; i < 5; i++) {
       fail("acme");
@@ -133,7 +133,7 @@ describe("the breakers of an agent", () => {
     expect(breakers.state("acme")).toBe("closed");
   });
 
-  test("they are bounded: closed ones that were used least recently go first", () => {
+  test("are bounded: the least recently used closed ones are dropped first", () => {
     const { breakers, fail } = openedFor(2);
     fail("a", 2);
     fail("b");

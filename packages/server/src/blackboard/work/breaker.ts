@@ -14,7 +14,7 @@ export interface BreakerOptions {
   readonly cap?: number;
 }
 
-/** The permission to run one task. Its holder reports the outcome once; "dropped" says nothing about the agent's health. */
+/** The permission to run one task. Its holder reports the outcome once; "dropped" does not count. */
 export interface Permit {
   said(how: "succeeded" | "failed" | "dropped"): void;
 }
@@ -36,7 +36,7 @@ export function openBreaker(
 ): Breaker {
   let state: BreakerState = "closed";
   let failures = 0;
-  /** How often it opened since it was last closed. */
+  /** How often it has opened since it was last closed. */
   let opened = 0;
   let trying = false;
   let openUntil = 0;
@@ -98,7 +98,7 @@ export function openBreaker(
 export interface Breakers {
   /** The state for an org; without one, the worst of all. */
   state(org?: string): BreakerState;
-  /** How many orgs have a breaker that is not closed. */
+  /** The number of orgs whose breaker is not closed. */
   open(): number;
   /** Milliseconds until a task of the org may run; 0 if one may run now. */
   wait(org: string): number;

@@ -7,7 +7,7 @@ import { FatalError, RateLimitedError, RetryableError } from "../model/errors.ts
 import type { Task } from "../model/task.ts";
 import type { MadeArtifact } from "../publish/drafts.ts";
 
-test("run is given the task, and what it returns is published in its name", async () => {
+test("calls run with the task, and publishes what it returns in the agent's name", async () => {
   let given: AgentTask | undefined;
   const { consumer } = await testExecutor({
     run: async (task) => {
@@ -68,14 +68,14 @@ test("a second run publishes the same ids, a replay and another agent do not", a
   for (const id of first) expect(id.slice(0, 13)).toBe(DRAFT.id.slice(0, 13));
 });
 
-test("without a correlation the first artifact's id is that of its outputs", async () => {
+test("without a correlation, outputs get the first artifact's id as theirs", async () => {
   const { consumer } = await testExecutor({ run: async () => ({ type: "Review", payload: 1 }) });
   const { correlation_id: _, ...alone } = DRAFT;
   const settlement = await consumer.handle(taskWith({ artifacts: [alone] }), never);
   expect(settlement).toMatchObject({ outputs: [{ correlation_id: DRAFT.id }] });
 });
 
-test("what run does to its artifacts does not reach the retry", async () => {
+test("changes that run makes to its artifacts do not reach the retry", async () => {
   const task = taskWith();
   const { consumer } = await testExecutor({
     run: ({ artifact }) => {
@@ -87,7 +87,7 @@ test("what run does to its artifacts does not reach the retry", async () => {
   expect(task.artifacts[0].payload).toEqual({ words: 3 });
 });
 
-test("a chain that is too long ends as a dead letter, unless it publishes nothing", async () => {
+test("a chain that is too long becomes a dead letter, unless it publishes nothing", async () => {
   const deep = { ...DRAFT, depth: 32 };
   const { consumer } = await testExecutor({ run: async () => ({ type: "Draft", payload: 1 }) });
   expect(await consumer.handle(taskWith({ artifacts: [DRAFT, deep] }), never)).toMatchObject({
@@ -102,7 +102,7 @@ test("a chain that is too long ends as a dead letter, unless it publishes nothin
   expect(await sink.handle(taskWith({ artifacts: [deep] }), never)).toMatchObject({ kind: "done" });
 });
 
-test("an output that is not valid is a dead letter that names it", async () => {
+test("an invalid output makes a dead letter that names it", async () => {
   const schemas = { Review: z.object({ ok: z.boolean() }) };
   const outputs = [
     { type: "Review", payload: { ok: true } },
@@ -122,7 +122,7 @@ test("an output that is not valid is a dead letter that names it", async () => {
   );
 });
 
-test("outputs for later are kept before the task is done, and not published now", async () => {
+test("stores scheduled outputs before the task is done, and does not publish them now", async () => {
   const kept: MadeArtifact[] = [];
   const run = async () => [
     { type: "Review", payload: 1 },
@@ -147,7 +147,7 @@ test.each([
   ["a SyntaxError", new SyntaxError("x"), "SyntaxError"],
   ["a RetryableError", new RetryableError("x"), "RetryableError"],
   ["what is no error", "x", "string"],
-])("%s is tried again", async (_, error, name) => {
+])("retries after %s", async (_, error, name) => {
   const { consumer } = await testExecutor(failing(error));
   const settlement = await consumer.handle(taskWith(), never);
   expect(settlement).toMatchObject({
@@ -156,7 +156,7 @@ test.each([
   });
 });
 
-test("a FatalError is dead at once", async () => {
+test("makes a dead letter at once of a FatalError", async () => {
   const { consumer } = await testExecutor(failing(new FatalError("bad input")));
   const settlement = await consumer.handle(taskWith(), never);
   expect(settlement).toMatchObject({
@@ -180,7 +180,7 @@ test.each([
   expect(await consumer.handle(taskWith(), never)).toMatchObject({ kind: "retry", delayMs });
 });
 
-test("classify says what other errors mean; those that say it themselves are not asked about", async () => {
+test("classify decides about other errors, and is not called for those with a class of their own", async () => {
   const classify = (error: unknown) =>
     error instanceof RangeError ? "fatal" : error instanceof TypeError ? { rateLimitedMs: 50 } : "retryable";
   const outcome = async (error: unknown, rule: unknown = classify) => {
@@ -212,7 +212,7 @@ test("delays grow with the attempts, with jitter, up to the cap", async () => {
   }
 });
 
-test("the last attempt that fails is the end, whatever kind of failure it is", async () => {
+test("makes a dead letter after the last attempt, whatever the error", async () => {
   for (const error of [new Error("x"), new RateLimitedError("x", 5)]) {
     const { consumer } = await testExecutor({ ...failing(error), retry: { attempts: 3 } });
     expect(await consumer.handle(taskWith({ attempt: 2 }), never)).toMatchObject({ kind: "retry" });
@@ -220,7 +220,7 @@ test("the last attempt that fails is the end, whatever kind of failure it is", a
   }
 });
 
-test("a task whose processes died each time is dead without being tried again", async () => {
+test("makes a dead letter of a task whose processes died each time", async () => {
   let ran = false;
   const run = async () => {
     ran = true;
@@ -233,7 +233,7 @@ test("a task whose processes died each time is dead without being tried again", 
   expect(ran).toBe(false);
 });
 
-test("an agent without run, and without work elsewhere, says so", async () => {
+test("fails a task of an agent without run and without remote work", async () => {
   const { consumer } = await testExecutor({});
   expect(await consumer.handle(taskWith(), never)).toMatchObject({
     kind: "dead",

@@ -21,7 +21,7 @@ import { isThenable, type Supervision, supervise, TimeoutError } from "./supervi
 /** Work on a remote worker. It takes no local slot and has its own timeout. */
 export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
 
-/** What the agents of a process share. */
+/** The parts shared by the agents of a process. */
 export interface ExecutorOptions extends Pick<DraftRules, "schemas">, Pick<Board, "known"> {
   readonly slots: Slots;
   readonly metrics: BoardMetrics;
@@ -218,7 +218,7 @@ function consumerOf(
     };
   }
 
-  /** The org's tasks keep failing: this one is tried later, and those of other orgs run meanwhile. */
+  /** The org's tasks keep failing: this one is retried later, and those of other orgs run in the meantime. */
   function postponed(wait: number): Settlement {
     round.postponed++;
     // Spread, so that the tasks of a long queue do not all come back at once.

@@ -7,7 +7,7 @@ import { openSlots } from "./slots.ts";
 
 const settled = () => new Promise(setImmediate);
 
-test("an attempt that takes too long is told to stop and tried again", async () => {
+test("aborts an attempt that times out, and retries it", async () => {
   const { consumer, clock, context } = await testExecutor({
     timeout: 1_000,
     run: (_, signal) => new Promise((resolve) => signal.addEventListener("abort", () => resolve(undefined))),
@@ -22,7 +22,7 @@ test("an attempt that takes too long is told to stop and tried again", async () 
   expect(await context.telemetry.scrape()).toMatch(/^khala_board_timeouts_total\{agent="reviewer"\} 1/m);
 });
 
-test("work that ignores its signal does not hold its place for ever", async () => {
+test("work that ignores its signal does not hold its slot for ever", async () => {
   const slots = openSlots(1);
   const { consumer, clock, context } = await testExecutor(
     { timeout: 1_000, run: () => new Promise(() => undefined) },
@@ -37,7 +37,7 @@ test("work that ignores its signal does not hold its place for ever", async () =
   expect(await context.telemetry.scrape()).toMatch(/^khala_board_abandoned_total\{agent="reviewer"\} 1/m);
 });
 
-test("agents share the places of the process, and the higher priority goes first", async () => {
+test("agents share the slots of the process by priority", async () => {
   const order: string[] = [];
   const ends: (() => void)[] = [];
   const { open } = await testExecutor({}, { slots: openSlots(1) });
@@ -64,7 +64,7 @@ test("agents share the places of the process, and the higher priority goes first
   expect(order).toEqual(["low", "high", "low"]);
 });
 
-test("a task that waits for its turn is not begun", async () => {
+test("a task that waits for a slot has not begun", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   const { consumer } = await testExecutor({ run() {} }, { slots });
@@ -76,7 +76,7 @@ test("a task that waits for its turn is not begun", async () => {
   expect(consumer.begun?.(task)).toBe(true);
 });
 
-test("starts stay within the rate, and who waits for it holds no place", async () => {
+test("starts stay within the rate, and a task that waits for it holds no slot", async () => {
   const slots = openSlots(1);
   const starts: number[] = [];
   const run = async () => {
@@ -92,7 +92,7 @@ test("starts stay within the rate, and who waits for it holds no place", async (
   expect(starts).toEqual([0, 0, 1_000, 1_000, 2_000]);
 });
 
-test("the gate waits while the rate is used up", async () => {
+test("the gate is closed while the rate is used up", async () => {
   const { consumer, clock } = await testExecutor({
     rate: { limit: 1, per: 1_000 },
     run: async () => undefined,
@@ -109,7 +109,7 @@ test("the gate waits while the rate is used up", async () => {
   await gate;
 });
 
-test("an agent that keeps failing for an org postpones its tasks, lets one try, and works for the others", async () => {
+test("postpones the tasks of an org whose tasks keep failing, tries one, and runs the others' tasks", async () => {
   let healthy = false;
   let runs = 0;
   const { consumer, clock } = await testExecutor(
@@ -156,7 +156,7 @@ test("rate limits never open the breaker", async () => {
   expect(consumer.breakers.state()).toBe("closed");
 });
 
-test("a task that is taken away while it waits does not start, and nothing is left behind", async () => {
+test("a task revoked while it waits does not start, and leaves nothing behind", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   const { consumer } = await testExecutor({ run: async () => expect.unreachable() }, { slots });
@@ -168,7 +168,7 @@ test("a task that is taken away while it waits does not start, and nothing is le
   expect([slots.free, slots.waiting]).toEqual([1, 0]);
 });
 
-test("a task that is taken away while it runs says nothing about the agent", async () => {
+test("a task revoked while it runs does not count for the breaker", async () => {
   const { consumer } = await testExecutor(
     {
       run: (_, signal) =>
@@ -184,7 +184,7 @@ test("a task that is taken away while it runs says nothing about the agent", asy
   expect(consumer.breakers.state()).toBe("closed");
 });
 
-test("work that is done elsewhere takes no place and keeps its own time", async () => {
+test("remote work takes no slot, and has its own timeout", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   const end = Promise.withResolvers<{ type: string; payload: number }>();
@@ -197,7 +197,7 @@ test("work that is done elsewhere takes no place and keeps its own time", async 
   release?.();
 });
 
-test("handling never rejects, whatever an agent returns or throws, and gives every place back", async () => {
+test("never rejects, whatever an agent returns or throws, and frees every slot", async () => {
   const value = fc.anything({ withNullPrototype: true, withBigInt: true, withDate: true });
   await fc.assert(
     fc.asyncProperty(value, fc.boolean(), async (result, throws) => {

@@ -69,7 +69,7 @@ export async function outputArtifacts(
   return made.filter(({ notBefore }) => notBefore === undefined).map(({ artifact }) => artifact);
 }
 
-/** The error is that of a direct publication: what the agent has no right to looks as if it did not exist. */
+/** The error of a direct publication: an artifact that the agent has no right to looks like a missing one. */
 async function refuseReplacing(named: readonly MadeArtifact[], task: Task, { known }: OutputRules) {
   const [{ org_id: org }] = task.artifacts;
   const existing = await known(

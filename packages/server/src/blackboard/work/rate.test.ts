@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { openRate } from "./rate.ts";
 
-test("starts beyond the limit wait until the oldest is out of the window", async () => {
+test("delays starts beyond the limit until the oldest is out of the window", async () => {
   const clock = new ManualClock();
   const rate = openRate({ limit: 2, per: 1_000 }, clock);
   expect(rate.take()).toBe(0);
@@ -13,12 +13,12 @@ test("starts beyond the limit wait until the oldest is out of the window", async
   expect([rate.take(), rate.take()]).toEqual([0, 400]);
 });
 
-test("looking takes no start", () => {
+test("checking the rate uses no start", () => {
   const rate = openRate({ limit: 1, per: 1_000 }, new ManualClock());
   expect([rate.wait(), rate.wait(), rate.take(), rate.wait()]).toEqual([0, 0, 0, 1_000]);
 });
 
-test("no window of the length has more starts than the limit, however they come", async () => {
+test("no window of that length has more starts than the limit", async () => {
   const pauses = fc.array(fc.integer({ min: 0, max: 300 }), { maxLength: 60 });
   await fc.assert(
     fc.asyncProperty(fc.integer({ min: 1, max: 5 }), pauses, async (limit, steps) => {

@@ -10,7 +10,7 @@ const of = (writer: number, reviewer = 0) =>
     ["reviewer", reviewer],
   ]);
 
-test("each server answers what runs on all of them, also one on which nothing runs", async () => {
+test("each server reports the running tasks of all servers, also one that runs none", async () => {
   await using own = await testDatabase();
   const context = await testContext();
   const [one, two, idle] = [1, 2, 3].map(() => openRunning(own.database, context));
@@ -22,7 +22,7 @@ test("each server answers what runs on all of them, also one on which nothing ru
   expect(await idle!.share(of(0))).toEqual(of(0, 1));
 });
 
-test("a server that has told nothing for minutes does not count, and one that runs on says so in time", async () => {
+test("a server without a report for minutes does not count, and a busy one reports in time", async () => {
   await using own = await testDatabase();
   const clock = new ManualClock();
   const context = await testContext({ clock });

@@ -11,7 +11,7 @@ export interface Running {
 
 /** Unchanged figures are reported again after this time. A server with running tasks reports at least once a minute. */
 const AGAIN_MS = 30_000;
-/** A server that has not reported for this long is considered gone. */
+/** A server that has not reported for this long counts as lost. */
 const GONE_S = 150;
 
 const TELL = `INSERT INTO runtime.board_running AS r (server, agent, running)

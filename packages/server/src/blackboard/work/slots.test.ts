@@ -5,7 +5,7 @@ import { openSlots } from "./slots.ts";
 const never = new AbortController().signal;
 const settled = () => new Promise(setImmediate);
 
-test("no more than the count are in at a time", async () => {
+test("never gives out more slots than there are", async () => {
   const slots = openSlots(2);
   const first = await slots.take(0, never);
   await slots.take(0, never);
@@ -20,7 +20,7 @@ test("no more than the count are in at a time", async () => {
   expect([slots.free, slots.waiting]).toEqual([0, 0]);
 });
 
-test("a place at once is one that is free, and never that of somebody who waits", async () => {
+test("takeFree takes a free slot, and never that of a waiting caller", async () => {
   const slots = openSlots(1);
   const release = slots.takeFree();
   expect(slots.takeFree()).toBeUndefined();
@@ -31,7 +31,7 @@ test("a place at once is one that is free, and never that of somebody who waits"
   expect(slots.free).toBe(1);
 });
 
-test("a place that is given back twice counts once", async () => {
+test("a slot released twice counts once", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   release?.();
@@ -39,7 +39,7 @@ test("a place that is given back twice counts once", async () => {
   expect(slots.free).toBe(1);
 });
 
-test("higher priorities enter first, then who came first", async () => {
+test("higher priorities get a slot first, then earlier callers", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   const order: string[] = [];
@@ -60,7 +60,7 @@ test("higher priorities enter first, then who came first", async () => {
   expect(order).toEqual(["high 1", "high 2", "low 1", "low 2", "lowest"]);
 });
 
-test("who stops waiting takes no place", async () => {
+test("a caller that stops waiting takes no slot", async () => {
   const slots = openSlots(1);
   const release = await slots.take(0, never);
   const stop = new AbortController();
@@ -73,7 +73,7 @@ test("who stops waiting takes no place", async () => {
   expect(await slots.take(0, stop.signal)).toBeUndefined();
 });
 
-test("whatever comes, goes and gives up, all places are free at the end", async () => {
+test("all slots are free at the end of any sequence of calls and aborts", async () => {
   const step = fc.record({
     priority: fc.integer({ min: 0, max: 3 }),
     aborts: fc.boolean(),

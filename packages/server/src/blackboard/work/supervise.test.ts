@@ -18,13 +18,13 @@ function supervised(
 const untilAborted = (signal: AbortSignal) =>
   new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
 
-test("what work answers in time is the answer, and no timer is left", async () => {
+test("returns the answer of work in time, and leaves no timer", async () => {
   const { clock, result } = supervised(async () => "done");
   expect(await result).toBe("done");
   expect(clock.pending).toBe(0);
 });
 
-test("work that answers at once is answered at once, unless it was taken away meanwhile", async () => {
+test("returns a synchronous answer at once, unless the task was revoked meanwhile", async () => {
   const { clock, result } = supervised(() => "done");
   expect(clock.pending).toBe(0);
   expect(await result).toBe("done");
@@ -34,7 +34,7 @@ test("work that answers at once is answered at once, unless it was taken away me
   expect(lost).toThrow("taken away");
 });
 
-test("what work throws, at once or later, is thrown", async () => {
+test("throws what work throws, at once or later", async () => {
   const error = new Error("no");
   const throws = () => {
     throw error;
@@ -43,7 +43,7 @@ test("what work throws, at once or later, is thrown", async () => {
   await expect(supervised(async () => throws()).result).rejects.toBe(error);
 });
 
-test("work that ends because it was told to stop has timed out, whatever it answers", async () => {
+test("work that ends after its abort has timed out, whatever it returns", async () => {
   const quiet = supervised(untilAborted);
   await quiet.clock.advance(1_000);
   await expect(quiet.result).rejects.toThrow(new TimeoutError("The attempt took longer than 1000 ms."));
@@ -57,7 +57,7 @@ test("work that ends because it was told to stop has timed out, whatever it answ
   expect(loud.clock.pending).toBe(0);
 });
 
-test("work that ignores its signal is abandoned after the grace, and its late error is nobody's", async () => {
+test("abandons work that ignores its signal after the grace period, and ignores its late error", async () => {
   const end = Promise.withResolvers<never>();
   const { clock, result, seen } = supervised(() => end.promise);
   await clock.advance(1_499);
@@ -69,13 +69,13 @@ test("work that ignores its signal is abandoned after the grace, and its late er
   await new Promise(setImmediate);
 });
 
-test("the caller's signal reaches the work, without a timeout too", async () => {
+test("passes the caller's signal to the work, also without a timeout", async () => {
   const { outer, result } = supervised(untilAborted, { timeoutMs: undefined });
   outer.abort(new Error("taken away"));
   await expect(result).rejects.toThrow("taken away");
 });
 
-test("work that a caller stopped and that goes on is abandoned as well", async () => {
+test("abandons work that continues after its caller's abort", async () => {
   const { clock, outer, result, seen } = supervised(() => new Promise(() => undefined));
   outer.abort(new Error("taken away"));
   await clock.advance(500);

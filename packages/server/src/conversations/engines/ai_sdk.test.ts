@@ -51,7 +51,7 @@ const callGreet = (toolCallId: string, name: string): Part => ({
   input: JSON.stringify({ name }),
 });
 
-test("text and reasoning come as they are made, and the end says why and at what cost", async () => {
+test("streams text and reasoning as they arrive, and ends with the reason and the usage", async () => {
   const model = answers([
     { type: "stream-start", warnings: [] },
     { type: "reasoning-start", id: "r" },
@@ -72,7 +72,7 @@ test("text and reasoning come as they are made, and the end says why and at what
   });
 });
 
-test("tools are used and the model goes on with what they answered, failures too", async () => {
+test("runs tools, and the model continues with their results or failures", async () => {
   const model = answers(
     [callGreet("1", "Ada"), callGreet("2", "Eve"), finish("tool-calls")],
     [...text("Done."), finish()],
@@ -100,14 +100,14 @@ test("tools are used and the model goes on with what they answered, failures too
   });
 });
 
-test("the model is asked no more often than maxSteps says", async () => {
+test("asks the model at most maxSteps times", async () => {
   const model = answers([callGreet("1", "Ada"), finish("tool-calls")], [...text("Never."), finish()]);
   const { events } = await play(aiSdk(model, { tools: { greet }, maxSteps: 1 }), turnOf("Greet"));
   expect(model.doStreamCalls).toHaveLength(1);
   expect(events.at(-1)).toMatchObject({ run_finished: { reason: "tool-calls" } });
 });
 
-test("the model gets instructions, settings and the history: calls with their results, no reasoning", async () => {
+test("gives the model instructions, settings and history: calls with their results, no reasoning", async () => {
   const history: TranscriptMessageJson[] = [
     { message_id: "1", role: "user", parts: [{ text: "Greet Ada and Eve" }] },
     {
@@ -164,7 +164,7 @@ test("the model gets instructions, settings and the history: calls with their re
   ]);
 });
 
-test("an interrupted answer continues after its completed tool calls, which are not made again", async () => {
+test("an interrupted answer continues after its completed tool calls, without repeating them", async () => {
   const model = answers([...text("Done."), finish()]);
   const parts = [
     { text: "One moment." },
@@ -182,7 +182,7 @@ test("an interrupted answer continues after its completed tool calls, which are 
 
 const PNG = Buffer.from("\x89PNG\r\n\x1a\n", "latin1");
 
-test("files of the message and of the history reach the model as bytes, and those elsewhere as addresses", async () => {
+test("files of the message and the history reach the model as bytes, remote ones as URLs", async () => {
   const big = { rows: [1, 2, 3] };
   const files: Record<string, { mediaType: string; bytes: Uint8Array }> = {
     "/files/a": { mediaType: "image/png", bytes: PNG },
@@ -247,7 +247,7 @@ test("files of the message and of the history reach the model as bytes, and thos
   expect(read.toSorted()).toEqual(["/files/a", "/files/b", "/files/gone"]);
 });
 
-test("images and sources of the model become parts of the answer", async () => {
+test("images and sources from the model become parts of the answer", async () => {
   const model = answers([
     { type: "source", sourceType: "url", id: "s1", url: "https://a.example", title: "A" },
     { type: "file", mediaType: "image/png", data: { type: "data", data: PNG.toString("base64") } },
@@ -264,7 +264,7 @@ test("images and sources of the model become parts of the answer", async () => {
   ]);
 });
 
-test("model, system prompt, tools and settings may depend on the turn, whose params have the schema's type", async () => {
+test("model, system prompt, tools and settings may depend on the turn, with typed params", async () => {
   const used: { conversation: string; signal: AbortSignal | undefined }[] = [];
   const model = answers([callGreet("1", "Ada"), finish("tool-calls")], [...text("Done."), finish()]);
   const engine = aiSdk(({ params }) => (params.fast ? model : answers([finish()])), {
@@ -301,14 +301,14 @@ test("a conversation can have a model of its own", async () => {
   expect(textOf((await play(engine, turnOf("Hi", { convId: "c7" }))).events)).toBe("I am for c7");
 });
 
-test("an error in the middle of an answer is thrown after what was said, and can be read", async () => {
+test("throws a readable error in the middle of an answer, after the text before it", async () => {
   const parts = [...text("Half an ans"), { type: "error", error: new Error("The GPU caught fire") } as const];
   const { events, error } = await play(aiSdk(answers([...parts, finish("error")])), turnOf("Hi"));
   expect(textOf(events)).toBe("Half an ans");
   expect(error).toMatchObject({ name: "Error", message: "The GPU caught fire" });
 });
 
-test("a provider that refuses, one whose stream breaks, and one that ends with an error all fail the run", async () => {
+test("a refusing provider, a broken stream and a final error all fail the run", async () => {
   const failing = (error: Error) =>
     new MockLanguageModelV4({
       async doStream() {
@@ -361,7 +361,7 @@ test("an abort reaches the provider and ends the run without an error", async ()
   expect(providers?.aborted).toBe(true);
 });
 
-test("a listener that leaves ends the request to the provider", async () => {
+test("a consumer that stops reading ends the request to the provider", async () => {
   const aborted = Promise.withResolvers<void>();
   const model = new MockLanguageModelV4({
     async doStream({ abortSignal }) {
@@ -378,7 +378,7 @@ test("a listener that leaves ends the request to the provider", async () => {
   await aborted.promise;
 });
 
-test("without the package `ai` the error says what to install", async () => {
+test("names the package to install when `ai` is missing", async () => {
   const engine = new URL("./ai_sdk.ts", import.meta.url).href;
   const program = `
     import { registerHooks } from "node:module";

@@ -27,7 +27,7 @@ export type OfTurn<Params, Value> = Value | ((turn: Turn<Params>) => Value | Pro
 type Settings = Omit<StreamTextOptions, EngineOwned | "stopWhen">;
 
 export interface AiSdkOptions<Params = JsonObject> {
-  /** What `params` of a message must be. Its type is that of the turn's `params` in the functions below. */
+  /** The schema of a message's `params`. Its type is that of the turn's `params` in the functions below. */
   readonly params?: ParamsSchema<Params>;
   /** The system prompt. */
   readonly system?: OfTurn<Params, string>;
@@ -158,11 +158,11 @@ function engineEvent<Params>(
     case "tool-error":
       return { tool_result: { ...callOf(part), error: toolError(part.error, turn) } };
     case "tool-output-denied":
-      // What a person denied is known.
+      // A denial is already known.
       if (turn.resume) return undefined;
       return { tool_result: { ...callOf(part), error: "The use of this tool was denied." } };
     case "tool-approval-request":
-      // Who executes a tool at the client also approves it there.
+      // A tool executed by the client is also approved there.
       if (part.isAutomatic || isForClient(part.toolCall, tools)) return undefined;
       return { tool_approval_requested: { tool_call_id: part.toolCall.toolCallId } };
     case "source":
@@ -204,7 +204,7 @@ function finishedEvent({
   return { run_finished: { reason: finishReason, usage } };
 }
 
-/** What end users see of a tool's exception. */
+/** The message of a tool's exception for end users. */
 function toolError(error: unknown, { reportError }: Pick<Turn, "reportError">): string {
   if (reportError) return reportError(error);
   return error instanceof PublicError ? error.message : "The tool failed.";

@@ -26,7 +26,7 @@ export async function modelMessages(turn: Conversation): Promise<ModelMessage[]>
   return [...history, { role: "user", content: userContent(turn.parts, loaded) }, ...kept];
 }
 
-/** Files by their address; null for one that is gone, or left out. */
+/** Files by their URL; null for one that is missing, or left out. */
 type LoadedFiles = ReadonlyMap<string, { readonly mediaType: string; readonly bytes: Uint8Array } | null>;
 
 async function loadFiles({ history, parts, resume, readFile }: Conversation): Promise<LoadedFiles> {
@@ -52,7 +52,7 @@ function nullIfGone(error: unknown): null {
   throw error;
 }
 
-/** The file that stands for a large value of a tool. */
+/** The file used instead of a large value of a tool. */
 function referenceOf(output: unknown): string | undefined {
   const { file, ...rest } = Object(output) as { file?: unknown };
   return typeof file === "string" && Object.keys(rest).length === 0 ? file : undefined;

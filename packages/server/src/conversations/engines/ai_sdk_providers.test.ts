@@ -36,7 +36,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     return { ...(await play(engine, turnOf("Weather in Oslo?"))), requests: provider.requests };
   }
 
-  test("streams text as it comes, and the usage at the end", async () => {
+  test("streams text as it arrives, and the usage at the end", async () => {
     const { events, error } = await answered(() => ({
       text: ["Rain", " and", " 4 °C."],
       usage: { input: 120, output: 6 },
@@ -50,7 +50,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     ]);
   });
 
-  test("uses a tool, and goes on with its result", async () => {
+  test("runs a tool, and continues with its result", async () => {
     const { events, error, requests } = await answered(
       (_, count): ModelAnswer =>
         count === 1
@@ -67,7 +67,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     expect(JSON.stringify(requests[1]!.body)).toContain("celsius");
   });
 
-  test("asks again after a 429 when the provider says so, and then answers", async () => {
+  test("retries a 429 when the provider says so, and then answers", async () => {
     const { events, requests } = await answered(
       (_, count) => (count === 1 ? { error: "rate_limit", retryAfterMs: 1 } : { text: ["Rain."] }),
       { settings: { maxRetries: 1 } },
@@ -85,7 +85,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     ["a connection that is dropped", { text: ["Rai"], failure: "connection_reset" }, "network"],
     ["an answer that ends in the middle", { text: ["Rai"], failure: "early_end" }, "network"],
   ];
-  test.each(failures)("%s: the run fails with the code for it", async (_, answer, code) => {
+  test.each(failures)("%s: the run fails with the right code", async (_, answer, code) => {
     const { events, error } = await answered(() => answer);
     expect(error).toMatchObject({ name: "PublicError", code });
     expect(error?.message).toMatch(/^[A-Z].*\.$/);
@@ -94,7 +94,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     expect(events.filter(({ run_finished }) => run_finished)).toEqual([]);
   });
 
-  test("a 429 at every attempt is rate_limited", async () => {
+  test("fails with rate_limited when every attempt gets a 429", async () => {
     const { error, requests } = await answered(() => ({ error: "rate_limit", retryAfterMs: 1 }), {
       settings: { maxRetries: 2 },
     });
@@ -102,7 +102,7 @@ describe.each(PROVIDERS)("aiSdk with the provider %s", (_, model) => {
     expect(requests).toHaveLength(3);
   });
 
-  test("nobody at the address is a network error", async () => {
+  test("reports a network error when nothing listens at the address", async () => {
     const provider = await startModelProvider(() => ({}));
     await provider[Symbol.asyncDispose]();
     const { error } = await play(

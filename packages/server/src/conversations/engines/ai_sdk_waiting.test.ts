@@ -53,7 +53,7 @@ const callOf = (toolCallId: string, toolName: string, input: object): Part => ({
 const promptOf = (model: MockLanguageModelV4) => JSON.stringify(model.doStreamCalls.at(-1)!.prompt);
 
 describe("a tool that waits", () => {
-  test("for a person is not executed, and one without execute is for the client", async () => {
+  test("for a person is not executed, and one without execute is left to the client", async () => {
     const model = answers([
       callOf("p", "pay", { euros: 5 }),
       callOf("l", "locate", {}),
@@ -85,7 +85,7 @@ describe("a tool that waits", () => {
     ],
   });
 
-  test("is executed once it is approved, beside what the client gave, and the model goes on", async () => {
+  test("is executed once it is approved, beside the client's output, and the model continues", async () => {
     const model = answers([...text("Paid."), finish()]);
     const located = { tool: { tool_call_id: "l", tool: "locate", input: {}, output: { city: "Bern" } } };
     const resume = resumed({ approved: true, decided_by: "ada" }, [located, { text: "Wait." }]);
@@ -99,7 +99,7 @@ describe("a tool that waits", () => {
     expect(promptOf(model)).toContain('"value":{"city":"Bern"}');
   });
 
-  test("is not executed when it was denied, and the model is told why", async () => {
+  test("is not executed when it was denied, and the model gets the reason", async () => {
     const model = answers([...text("Fine."), finish()]);
     const resume = resumed({ approved: false, reason: "Too much", decided_by: "ada" });
     const { events } = await play(aiSdk(model, { tools: { pay } }), turnOf("Pay", { resume }));
@@ -108,7 +108,7 @@ describe("a tool that waits", () => {
     expect(promptOf(model)).toContain("Too much");
   });
 
-  test("of the client's own is offered to the model, behind those of the server", async () => {
+  test("of the client is offered to the model, after those of the server", async () => {
     const model = answers([callOf("w", "where", {}), finish("tool-calls")]);
     const tools = [
       { name: "where", description: "Where the person is.", parameters: { properties: {} } },
@@ -123,7 +123,7 @@ describe("a tool that waits", () => {
     expect(offered).not.toContain("Not this one.");
   });
 
-  test("in a run that ended before it was executed has an error in the history", async () => {
+  test("in a run that ended before its execution has an error in the history", async () => {
     const model = answers([...text("Hm."), finish()]);
     const { messages } = resumed({ approved: true, decided_by: "ada" });
     await play(aiSdk(model, { tools: { pay } }), turnOf("Again", { history: messages }));

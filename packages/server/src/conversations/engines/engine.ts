@@ -22,7 +22,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly runId: string;
   /** The message id of the answer, for events without one. */
   readonly messageId: string;
-  /** Who sent the message: the owner, a participant or a service. */
+  /** The sender of the message: the owner, a participant or a service. */
   readonly sender: string;
   /** The text of the message; empty when it has files alone. */
   readonly message: string;
@@ -33,7 +33,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly history: readonly TranscriptMessageJson[];
   /** Tools that the client executes, for a model that is offered them: call one with `waits_for: "output"`. */
   readonly tools: readonly ClientToolJson[];
-  /** Set when the run goes on, after its server was lost or its tool calls were decided: continue after what is kept. */
+  /** Set when the run continues, after its server was lost or its tool calls were decided: continue after the kept part. */
   readonly resume?: Resume;
   /** Aborts when the run is stopped. */
   readonly signal: AbortSignal;
@@ -51,7 +51,7 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   readonly publish?: PublishArtifacts;
 }
 
-/** What is kept of an answer that goes on. */
+/** The kept part of an answer that continues. */
 export interface Resume {
   /** How often a lost server made the run resume, this time included; 0 when it only waited for decisions. */
   readonly attempt: number;
@@ -100,6 +100,6 @@ export interface EngineFactory<Params extends object = object> {
   (conversation: ConversationKey): Engine;
   /** For types alone, never set: what may be sent as `params`. */
   readonly accepts?: Params;
-  /** What `params` of a message must be; anything without a schema. */
+  /** The schema of a message's `params`; anything without one. */
   readonly params?: StandardSchemaV1;
 }

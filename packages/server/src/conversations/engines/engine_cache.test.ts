@@ -25,7 +25,7 @@ async function enginesOf({ max = 2, idleMs = 1_000 } = {}) {
   return { clock, engines, use, made, closed };
 }
 
-test("a conversation's next turn gets the engine of the last one", async () => {
+test("a conversation's next turn gets the engine of its last turn", async () => {
   const { use, made, closed } = await enginesOf();
   const first = use("a");
   first.release();
@@ -34,7 +34,7 @@ test("a conversation's next turn gets the engine of the last one", async () => {
   expect(closed).toEqual([]);
 });
 
-test("an idle engine is closed after a while, one in use never", async () => {
+test("closes an idle engine after a while, and never one in use", async () => {
   const { clock, use, closed, engines } = await enginesOf();
   use("busy");
   use("idle").release();
@@ -43,7 +43,7 @@ test("an idle engine is closed after a while, one in use never", async () => {
   expect(engines.size).toBe(1);
 });
 
-test("when there are as many as may be, the longest idle one goes", async () => {
+test("evicts the longest idle engine when the cache is full", async () => {
   const { use, closed, engines } = await enginesOf({ max: 2 });
   const b = use("b");
   use("a").release();
@@ -54,13 +54,13 @@ test("when there are as many as may be, the longest idle one goes", async () => 
   expect(engines.size).toBe(2);
 });
 
-test("when all of them are at work, another one is refused", async () => {
+test("refuses another engine when all of them are in use", async () => {
   const { use } = await enginesOf({ max: 1 });
   use("a");
   expect(() => use("b")).toThrow(expect.objectContaining({ name: "PublicError", code: "rate_limited" }));
 });
 
-test("one that misbehaved is not used again", async () => {
+test("does not reuse an engine that misbehaved", async () => {
   const { use, made, closed } = await enginesOf();
   use("a").release(true);
   use("a");
@@ -69,7 +69,7 @@ test("one that misbehaved is not used again", async () => {
   expect(made).toEqual(["a", "a"]);
 });
 
-test("all are closed when the server stops, once each, and no timer is left", async () => {
+test("closes every engine once when the server stops, and leaves no timer", async () => {
   const { clock, use, engines, closed } = await enginesOf();
   use("a");
   use("b").release();
@@ -79,7 +79,7 @@ test("all are closed when the server stops, once each, and no timer is left", as
   expect(clock.pending).toBe(0);
 });
 
-test("the engine of another org's conversation, and of a deleted one, is never used, though the id is the same", async () => {
+test("never reuses the engine of another org's conversation, or of a deleted one, for the same id", async () => {
   const { use, made } = await enginesOf({ max: 5 });
   const engines = [use("a"), use("a", { org: "zeta" }), use("a", { generation: 2n })].map((used) => {
     used.release();

@@ -24,7 +24,7 @@ function turnOf(run: Engine["run"], publish?: (event: EventJson) => Promise<void
   return { clock, abort, events, end };
 }
 
-test("events without a message id belong to the turn's message, those with one keep it", async () => {
+test("events without a message id belong to the turn's message, and others keep theirs", async () => {
   const { events, end } = turnOf(async function* () {
     yield { text_delta: { text: "a" } };
     yield { text_delta: { text: "b", message_id: "other" } };
@@ -44,7 +44,7 @@ test("events without a message id belong to the turn's message, those with one k
   ]);
 });
 
-test("what an engine says at its end is kept for the end, and it is not asked for more", async () => {
+test("keeps an engine's run_finished for the end, and asks it for nothing more", async () => {
   let ended = false;
   const { events, end } = turnOf(async function* () {
     try {
@@ -66,7 +66,7 @@ test.each([
   ["nothing", {}],
   ["no object", "text"],
   ["an event of the server's own", { run_stopped: {} }],
-])("%s is refused, and the engine is told to end", async (_, event) => {
+])("%s is refused, and ends the engine", async (_, event) => {
   let ended = false;
   const { events, end } = turnOf(async function* () {
     try {
@@ -81,7 +81,7 @@ test.each([
   expect(ended).toBe(true);
 });
 
-test("what comes after the abort is dropped", async () => {
+test("drops events after the abort", async () => {
   const { events, end, abort } = turnOf(async function* () {
     yield { text_delta: { text: "a" } };
     abort.abort();
@@ -91,7 +91,7 @@ test("what comes after the abort is dropped", async () => {
   expect(events).toHaveLength(1);
 });
 
-test("an engine that ignores the signal is abandoned after five seconds, its iterator closed, its late events dropped", async () => {
+test("abandons an engine that ignores the signal after five seconds, and closes its iterator", async () => {
   const late = Promise.withResolvers<void>();
   let returned = false;
   const { events, end, abort, clock } = turnOf(() => ({
@@ -115,7 +115,7 @@ test("an engine that ignores the signal is abandoned after five seconds, its ite
   expect(clock.pending).toBe(0);
 });
 
-test("a publisher without room makes the engine wait, but not after an abort", async () => {
+test("a full publisher makes the engine wait, but not after an abort", async () => {
   const never = new Promise<void>(() => {});
   const { end, abort, events } = turnOf(
     async function* () {

@@ -23,7 +23,7 @@ async function engineAt(answer: (request: IncomingMessage, response: ServerRespo
   };
 }
 
-/** What comes of an answer with this body. */
+/** The result of an answer with this body. */
 async function answered(body: string | Uint8Array, headers: Record<string, string> = NDJSON, options = {}) {
   await using engine = await engineAt((_, response) => response.writeHead(200, headers).end(body));
   return await play(http(engine.url, options), turnOf("hi"));
@@ -32,7 +32,7 @@ async function answered(body: string | Uint8Array, headers: Record<string, strin
 const delta = (text: string) => ({ text_delta: { text } });
 const finished = { run_finished: { reason: "stop", usage: { output_tokens: 2 } } };
 
-test("the engine gets the turn, the headers and the token", async () => {
+test("sends the turn, the headers and the token", async () => {
   const asked = Promise.withResolvers<{ request: IncomingMessage; body: string }>();
   await using engine = await engineAt(async (request, response) => {
     asked.resolve({ request, body: await readText(request) });
@@ -62,7 +62,7 @@ test("the engine gets the turn, the headers and the token", async () => {
   });
 });
 
-test("NDJSON and server-sent events say the same, wherever the bytes are cut", async () => {
+test("NDJSON and server-sent events give the same events, wherever the bytes are split", async () => {
   const events = [
     { reasoning_delta: { text: "Hm" } },
     { tool_call: { tool_call_id: "t", tool: "find", input: { q: ["ü", null, 1.5] } } },
@@ -96,7 +96,7 @@ test("NDJSON and server-sent events say the same, wherever the bytes are cut", a
   }
 });
 
-test("events come as they are sent, not when the answer is complete", async () => {
+test("passes events on as they arrive, before the answer is complete", async () => {
   let response: ServerResponse | undefined;
   await using engine = await engineAt((_, own) => {
     response = own.writeHead(200, NDJSON);
@@ -112,13 +112,13 @@ test("events come as they are sent, not when the answer is complete", async () =
   expect(textOf(events)).toBe("01234");
 });
 
-test("what comes after run_finished is left out; without it, a whole answer is an answer", async () => {
+test("ignores events after run_finished, and accepts a complete answer without it", async () => {
   const lines = (...all: object[]) => all.map((event) => `${JSON.stringify(event)}\n`).join("");
   expect((await answered(lines(delta("a"), finished, delta("b")))).events).toEqual([delta("a"), finished]);
   expect(await answered(lines(delta("a")))).toEqual({ events: [delta("a")], error: undefined });
 });
 
-test("an answer that is cut off is an error, however the connection ends", async () => {
+test("reports an answer that is cut off, however the connection ends", async () => {
   for (const chunked of [true, false]) {
     await using engine = await engineAt(({ socket }, response) => {
       // Without chunks, only the end of the connection ends the answer.
@@ -131,7 +131,7 @@ test("an answer that is cut off is an error, however the connection ends", async
   }
 });
 
-test("a refusal is told with its status and the beginning of what it says, a redirect too", async () => {
+test("reports a refusal or redirect with its status and the beginning of its body", async () => {
   await using engine = await engineAt((_, response) =>
     response.writeHead(503, { "content-type": "text/html" }).end(`busy ${"x".repeat(10_000)}`),
   );
@@ -144,7 +144,7 @@ test("a refusal is told with its status and the beginning of what it says, a red
   expect((await play(http(elsewhere.url), turnOf("hi"))).error?.message).toBe("The engine answered 307");
 });
 
-test("each way in which an answer can be wrong is named, with its line", async () => {
+test("names each kind of invalid answer, with its line", async () => {
   const message = async (body: string, headers = NDJSON, options = {}) =>
     (await answered(body, headers, options)).error?.message;
   const good = JSON.stringify(delta("a"));
@@ -177,7 +177,7 @@ test("each way in which an answer can be wrong is named, with its line", async (
   );
 });
 
-test("an interrupted turn is sent with what is kept of it", async () => {
+test("sends an interrupted turn with the part of it that is kept", async () => {
   const bodies: string[] = [];
   await using engine = await engineAt(async (request, response) => {
     let body = "";
@@ -194,7 +194,7 @@ test("an interrupted turn is sent with what is kept of it", async () => {
   expect(bodies.map((body) => JSON.parse(body).resume)).toEqual([resume, undefined]);
 });
 
-test("an engine says itself that it failed", async () => {
+test("an engine can report its own failure", async () => {
   const { events, error } = await answered(
     `${JSON.stringify(delta("so"))}\n{"run_failed":{"message":"Out of ink"}}`,
   );
@@ -202,7 +202,7 @@ test("an engine says itself that it failed", async () => {
   expect(error).toMatchObject({ name: "PublicError", code: "engine_failed", message: "Out of ink" });
 });
 
-test("nobody there is an error that does not tell the address", async () => {
+test("reports a network error without the address when nothing listens", async () => {
   const engine = await engineAt(() => {});
   await engine[Symbol.asyncDispose]();
   const { error } = await play(http(engine.url), turnOf("hi"));
@@ -211,7 +211,7 @@ test("nobody there is an error that does not tell the address", async () => {
   expect(error?.cause).toMatchObject({ cause: { code: "ECONNREFUSED" } });
 });
 
-test("an engine that does not begin, and one that falls silent, are given up", async () => {
+test("abandons an engine that does not begin, and one that falls silent", async () => {
   const clock = new ManualClock();
   const asked = Promise.withResolvers<void>();
   await using mute = await engineAt(() => asked.resolve());
@@ -237,7 +237,7 @@ test("an engine that does not begin, and one that falls silent, are given up", a
   expect(clock.pending).toBe(0);
 });
 
-test("a slow reader does not count as a silent engine", async () => {
+test("does not take a slow reader for a silent engine", async () => {
   const clock = new ManualClock();
   const body = [delta("a"), delta("b"), finished].map((event) => `${JSON.stringify(event)}\n`).join("");
   await using engine = await engineAt((_, response) => response.writeHead(200, NDJSON).end(body));
@@ -248,7 +248,7 @@ test("a slow reader does not count as a silent engine", async () => {
   expect(events).toHaveLength(3);
 });
 
-test("an abort ends the request, before the answer and in the middle of it, without an error", async () => {
+test("an abort ends the request without an error, before the answer and during it", async () => {
   for (const begins of [false, true]) {
     const stop = new AbortController();
     const closed = Promise.withResolvers<void>();
@@ -266,7 +266,7 @@ test("an abort ends the request, before the answer and in the middle of it, with
   }
 });
 
-test("a listener that leaves ends the request", async () => {
+test("a consumer that stops reading ends the request", async () => {
   const closed = Promise.withResolvers<void>();
   await using engine = await engineAt((_, response) => {
     response.on("close", closed.resolve);
@@ -277,7 +277,7 @@ test("a listener that leaves ends the request", async () => {
   await closed.promise;
 });
 
-test("an address or a limit that cannot work is refused at once", () => {
+test("refuses an invalid URL or limit at once", () => {
   expect(() => http("ftp://example.com")).toThrow("must start with http");
   expect(() => http("http://example.com", { idleTimeoutMs: 300_000 })).toThrow("at most 290000");
 });

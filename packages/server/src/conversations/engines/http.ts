@@ -7,7 +7,7 @@ import type { EngineEvent, EngineFactory, Turn } from "./engine.ts";
 import { engineFailureCode, PublicError } from "./public_error.ts";
 
 export interface HttpEngineOptions {
-  /** What `params` of a message must be. The engine gets them as they were sent. */
+  /** The schema of a message's `params`. The engine gets them unchanged. */
   readonly params?: StandardSchemaV1;
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as `Authorization: Bearer …`. */

@@ -8,7 +8,7 @@ const NETWORK =
   /^(ECONN|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|UND_ERR_(CONNECT|SOCKET|HEADERS|BODY))/;
 const MAX_CAUSES = 5;
 
-/** What the AI SDK threw, with a code and a sentence for end users where the reason is known. */
+/** The AI SDK's error, with a code and a sentence for end users where the reason is known. */
 export function modelError(error: unknown): Error {
   const chain = causesOf(error);
   const known = chain.find((cause) => cause instanceof PublicError);
@@ -33,7 +33,7 @@ export function modelError(error: unknown): Error {
   return error instanceof Error ? error : new Error("The model failed.", { cause: error });
 }
 
-/** The failure that a finish reason stands for; undefined when the answer is complete. */
+/** The failure for a finish reason; undefined when the answer is complete. */
 export function finishError(reason: string, raw: string | undefined): Error | undefined {
   if (reason === "error") return new Error("the provider gave no reason");
   if (reason === "content-filter") return modelRefused(new Error(`The finish reason is ${raw ?? reason}.`));
@@ -54,7 +54,7 @@ interface Thrown {
   readonly statusCode?: unknown;
   readonly code?: unknown;
   readonly cause?: unknown;
-  /** Of the AI SDK's RetryError. */
+  /** A field of the AI SDK's RetryError. */
   readonly lastError?: unknown;
 }
 

@@ -32,7 +32,7 @@ async function pythonEngine(context: TestContext, env: Readonly<Record<string, s
   };
 }
 
-test("the engine in Python answers by the contract, fails readably, and keeps strangers out", async (context) => {
+test("the engine in Python follows the contract, fails with readable errors, and refuses strangers", async (context) => {
   await using python = await pythonEngine(context);
   const engine = http(python.url, { bearer: "s3cret" });
   const { events, error } = await play(engine, turnOf("three little words"));
@@ -57,7 +57,7 @@ test("the engine in Python answers by the contract, fails readably, and keeps st
   expect(stranger.error?.message).toContain("The engine answered 401");
 });
 
-test("the engine in Python keeps to the params, reads files with its own token, and repeats no completed call", async (context) => {
+test("the engine in Python uses the params, reads files with its own token, and repeats no completed call", async (context) => {
   const asked: (string | undefined)[] = [];
   const khala = createServer((request, response) => {
     asked.push(`${request.url} ${request.headers.authorization}`);

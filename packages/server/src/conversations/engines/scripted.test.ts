@@ -3,14 +3,14 @@ import { expect, test } from "vitest";
 import { type Step, scripted, words } from "./scripted.ts";
 import { play, textOf, turnOf } from "./test_support.ts";
 
-test("the same turn is answered with the same events", async () => {
+test("gives the same events for the same turn", async () => {
   for (const message of ["hello there", "weather in Oslo", "/long 20", "/fail", "what is 6 * 7?"]) {
     const first = await play(scripted(), turnOf(message));
     expect(await play(scripted(), turnOf(message))).toEqual(first);
   }
 });
 
-test("it echoes word by word, thinks first, and says what it cost", async () => {
+test("echoes word by word, after reasoning, and reports its usage", async () => {
   const message = "  two\n words ";
   const { events, error } = await play(scripted(), turnOf(message));
   expect(error).toBeUndefined();
@@ -22,11 +22,11 @@ test("it echoes word by word, thinks first, and says what it cost", async () => 
   });
 });
 
-test("words of a text come to the same text", () => {
+test("the words of a text join to the text", () => {
   for (const text of ["", " ", "a", " a  b\n\nc ", "ünï 👋🏽 code"]) expect(words(text).join("")).toBe(text);
 });
 
-test("a tool is called, answers, and has a custom result; one that fails says so", async () => {
+test("calls a tool that answers with a custom event, and reports a failing tool", async () => {
   const { events } = await play(scripted(), turnOf("the weather in Oslo, and 6 * 7"));
   const said = JSON.stringify(events);
   const output = { city: "Oslo", celsius: expect.any(Number), sky: expect.any(String) };
@@ -51,14 +51,14 @@ test("/fail breaks off in the middle with a message for people", async () => {
   expect(error).toMatchObject({ name: "PublicError", message: "the kettle is empty" });
 });
 
-test("/long is as long as it is asked to be, and no longer than the limit", async () => {
+test("/long has the requested length, up to the limit", async () => {
   const { events } = await play(scripted(), turnOf("/long 5000"));
   expect(textOf(events)).toBe(Array.from({ length: 5_000 }, (_, i) => i + 1).join(" "));
   const longest = await play(scripted(), turnOf("/long 999999999"));
   expect(longest.events).toHaveLength(100_001);
 });
 
-test("it waits by the clock that it is given, after each token and where the script says so", async () => {
+test("waits on the given clock, after each token and where the script asks for it", async () => {
   const clock = new ManualClock();
   const waits: number[] = [];
   const noting = {
@@ -86,7 +86,7 @@ test("it waits by the clock that it is given, after each token and where the scr
   expect(waits).toEqual([10, 1_000, 10]);
 });
 
-test("/slow ends when its signal aborts, without waiting to the end", async () => {
+test("/slow ends when its signal aborts, without waiting for its end", async () => {
   const clock = new ManualClock();
   const stop = new AbortController();
   const { events, error } = await play(scripted({ clock }), turnOf("/slow one two three"), {
@@ -99,7 +99,7 @@ test("/slow ends when its signal aborts, without waiting to the end", async () =
   expect(clock.pending).toBe(0);
 });
 
-test("an asynchronous script is given the turn and the signal, and is closed when nobody listens any more", async () => {
+test("an asynchronous script gets the turn and the signal, and is closed when its reader stops", async () => {
   let closed = false;
   const stop = new AbortController();
   const engine = scripted({

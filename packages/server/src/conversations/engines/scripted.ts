@@ -11,7 +11,7 @@ export type Script = (turn: Turn, signal: AbortSignal) => Iterable<Step> | Async
 export interface ScriptedOptions {
   /** The answer; by default an echo with a few commands, see docs/ENGINES.md. */
   readonly script?: Script;
-  /** Whether the script continues a turn with `resume`. The default script does, and others do not unless this says so. */
+  /** Whether the script continues a turn with `resume`. The default script does, others only with this option. */
   readonly resumable?: boolean;
   /** A pause after each piece of text or reasoning; none by default. */
   readonly tokenMs?: number;

@@ -3,7 +3,7 @@ import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 
 export { testTurn as turnOf };
 
-/** What a run came to: its events, and what it threw. */
+/** The result of a run: its events, and its error. */
 export interface Outcome {
   readonly events: EngineEvent[];
   readonly error: Error | undefined;

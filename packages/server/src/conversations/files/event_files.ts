@@ -81,7 +81,7 @@ function isLarge(value: unknown): boolean {
   return value !== undefined && Buffer.byteLength(JSON.stringify(value)) > MAX_VALUE_BYTES;
 }
 
-/** A long message is its beginning, and the rest as deltas. A long error is cut. */
+/** Splits a long message into its beginning and deltas. Cuts a long error. */
 function fitted(event: EventJson): EventJson[] {
   const { message, tool_result } = event;
   if ((message?.text?.length ?? 0) > MAX_TEXT_LENGTH) {

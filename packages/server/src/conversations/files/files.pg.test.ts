@@ -60,7 +60,7 @@ fileStoreSuite("Postgres", () => ({
   },
 }));
 
-test("a file has the type of its bytes, its name and its size, and belongs to its conversation", async () => {
+test("stores a file with the type of its bytes, its name and its size, for its conversation", async () => {
   const of = await conversation();
   const stored = await files().put(of, {
     name: "chart.jpg",
@@ -100,7 +100,7 @@ test("an upload that breaks off, is too large or exceeds the quota leaves nothin
   expect([await rows("files"), await rows("file_chunks")]).toEqual(before);
 });
 
-test("a conversation that is deleted during an upload takes the file with it", async () => {
+test("deleting the conversation during an upload deletes the file", async () => {
   const of = await conversation();
   async function* bytes() {
     yield randomBytes(300_000);
@@ -115,7 +115,7 @@ test("a conversation that is deleted during an upload takes the file with it", a
   await expect(old).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("the same bytes of a conversation are stored once", async () => {
+test("stores the same bytes of a conversation once", async () => {
   const [one, other] = [await conversation(), await conversation()];
   const bytes = randomBytes(1_000);
   const file = { name: "f", author: "ada" };
@@ -125,7 +125,7 @@ test("the same bytes of a conversation are stored once", async () => {
   expect((await files().putBytes(other, file, bytes)).fileId).not.toBe(first.fileId);
 });
 
-test("the janitor removes uploads that never ended, with what is in a bucket", async () => {
+test("the janitor removes unfinished uploads, with their data in a bucket", async () => {
   const of = await conversation();
   const deleted: string[] = [];
   const store: FileStore = {
@@ -153,7 +153,7 @@ test("the janitor removes uploads that never ended, with what is in a bucket", a
   expect(deleted.toSorted()).toEqual(["new", "old", complete.fileId].toSorted());
 });
 
-test("a data URL has a type and bytes", () => {
+test("decodes the type and bytes of a data URL", () => {
   const read = (url: string) => {
     const { mediaType, bytes } = readDataUrl(url) ?? {};
     return [mediaType, bytes?.toString()];

@@ -11,9 +11,9 @@ import { mediaType, SNIFFED_BYTES } from "./media_type.ts";
 /** A file to store. */
 export interface NewFile {
   readonly name: string;
-  /** What the sender says that it is; the first bytes decide. */
+  /** The type the sender claims; the first bytes decide. */
   readonly mediaType?: string | undefined;
-  /** Who sends it; null when a run made it. */
+  /** The sender; null when a run made it. */
   readonly author: string | null;
   readonly bytes: AsyncIterable<Uint8Array>;
 }

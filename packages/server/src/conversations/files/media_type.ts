@@ -1,4 +1,4 @@
-/** How many of a file's first bytes its type is read from. */
+/** The number of leading bytes that determine a file's type. */
 export const SNIFFED_BYTES = 4_096;
 
 const BINARY = "application/octet-stream";
@@ -74,7 +74,7 @@ export function mediaType(head: Buffer, declared: string | undefined): string {
   return claimed;
 }
 
-/** `type/subtype` in lower case, without parameters; undefined for what is no type, and for one that says nothing. */
+/** `type/subtype` in lower case, without parameters; undefined for invalid and generic types. */
 function essence(declared: string | undefined): string | undefined {
   const type = (declared ?? "").split(";", 1)[0]!.trim().toLowerCase();
   return /^[a-z0-9][\w.+-]{0,60}\/[a-z0-9][\w.+-]{0,100}$/.test(type) && type !== BINARY ? type : undefined;

@@ -12,7 +12,7 @@ export function openPostgresFileStore(database: Database): FileStore {
     async put({ org, fileId }, bytes) {
       let chunk = 0;
       for await (const data of inPieces(bytes, CHUNK_BYTES)) {
-        // Without a row of the file, because its conversation was deleted meanwhile, nothing is stored.
+        // Without a row of the file, because its conversation was deleted during the upload, nothing is stored.
         const [stored] = await database.query({
           name: "file_put",
           text: `INSERT INTO runtime.file_chunks (org_id, file_id, chunk, data)

@@ -48,7 +48,7 @@ export interface AppendOptions {
   readonly fence?: bigint;
 }
 
-/** What trimming keeps of a stream; at least the last entry. */
+/** The entries that trimming keeps of a stream; at least the last one. */
 export interface Retention {
   /** Keeps entries from this time on, in milliseconds. */
   readonly since?: number;

@@ -28,7 +28,7 @@ class Counter {
 const textOf = ({ parts = [] }: TranscriptMessageJson) => parts.map(({ text = "" }) => text).join("");
 const idOf = (message: TranscriptMessageJson | undefined) => message!.message_id!;
 
-/** A conversation on a server, and what its log comes to for somebody who has followed it from the beginning. */
+/** A conversation on a server, and the messages its log gives a follower from the beginning. */
 class Talk {
   readonly conv = newConv();
   readonly server: TestServer;
@@ -70,7 +70,7 @@ class Talk {
   }
 }
 
-test("another answer is a sibling of the first, and the engine never gets the question twice", async () => {
+test("a regenerated answer is a sibling of the first, and the engine gets the question once", async () => {
   await using servers = await Servers.open();
   const engine = new Counter();
   const talk = new Talk(await servers.start({ engine: engine.factory }));
@@ -92,7 +92,7 @@ test("another answer is a sibling of the first, and the engine never gets the qu
   expect(next.map(textOf)).toEqual(["Hi", "Hi 1", "Why?", "Why? 4", "And?", "And? 5"]);
 });
 
-test("an edit is a sibling of the question, also of the first one, and the branch before can be read", async () => {
+test("an edit is a sibling of the question, also of the first one, and the old branch can be read", async () => {
   await using servers = await Servers.open();
   const engine = new Counter();
   const talk = new Talk(await servers.start({ engine: engine.factory }));
@@ -114,7 +114,7 @@ test("an edit is a sibling of the question, also of the first one, and the branc
   expect(messages.map(textOf)).toEqual(["Hi", "Hi 1"]);
 });
 
-test("a branch is chosen down to its newest message, and everybody is told", async () => {
+test("choosing a message activates its branch down to the newest message, for every reader", async () => {
   await using servers = await Servers.open();
   const talk = new Talk(await servers.start({ engine: new Counter().factory }));
   const [hi] = await talk.ask("Hi");
@@ -130,7 +130,7 @@ test("a branch is chosen down to its newest message, and everybody is told", asy
   expect((await talk.ask("And?")).map(textOf)).toEqual(["Hi", "Hi 1", "Why?", "Why? 2", "And?", "And? 4"]);
 });
 
-test("a long branch is not in the event: who follows reads it again", async () => {
+test("the event of a long branch tells readers to load it again", async () => {
   await using servers = await Servers.open();
   const talk = new Talk(await servers.start({ engine: new Counter().factory }));
   const [hi] = await talk.ask("x".repeat(90_000));
@@ -147,7 +147,7 @@ test("a long branch is not in the event: who follows reads it again", async () =
   ]);
 });
 
-test("ids that are not there or of the wrong kind are refused with their field", async () => {
+test("refuses ids that are missing or of the wrong kind, with their field", async () => {
   await using servers = await Servers.open();
   const talk = new Talk(await servers.start({ engine: new Counter().factory }));
   const [question, answer] = await talk.ask("Hi");
@@ -185,7 +185,7 @@ test("ids that are not there or of the wrong kind are refused with their field",
   });
 });
 
-test("an idempotency key belongs to what is regenerated, and starts it once", async () => {
+test("an idempotency key belongs to the regenerated message, and starts one run", async () => {
   await using servers = await Servers.open();
   const engine = new Counter();
   const talk = new Talk(await servers.start({ engine: engine.factory }));
@@ -201,7 +201,7 @@ test("an idempotency key belongs to what is regenerated, and starts it once", as
   });
 });
 
-test("while a run is under way a branch is not chosen; another answer waits in the queue, and cannot be edited", async () => {
+test("refuses to choose a branch during a run, and queues a regeneration, which cannot be edited", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const talk = new Talk(await servers.start({ engine: engine.factory }));
@@ -247,7 +247,7 @@ test("while a run is under way a branch is not chosen; another answer waits in t
   expect(edit).not.toBe(waiting);
 });
 
-test("a failed run that is tried again leaves its answer as a sibling, for everybody", async () => {
+test("retrying a failed run keeps its answer as a sibling", async () => {
   await using servers = await Servers.open();
   let fails = true;
   const engine = engineOf(async function* ({ message }) {
@@ -262,7 +262,7 @@ test("a failed run that is tried again leaves its answer as a sibling, for every
   expect(messages[1]!.siblings).toHaveLength(2);
 });
 
-test("an answer that is stopped before its first word leaves its question, and the next message its siblings", async () => {
+test("an answer stopped before its first word leaves its question, and its siblings to the next message", async () => {
   await using servers = await Servers.open();
   let waits = false;
   const engine = engineOf(async function* ({ message }, signal) {
@@ -283,7 +283,7 @@ test("an answer that is stopped before its first word leaves its question, and t
   expect(messages[1]!.siblings).toEqual([idOf(answer), idOf(messages[1])]);
 });
 
-test("a fork whose start cannot be written leaves the branch as it was", async () => {
+test("a fork whose start cannot be written leaves the branch unchanged", async () => {
   await using servers = await Servers.open();
   let broken = false;
   const server = await servers.start({
@@ -309,7 +309,7 @@ test("a fork whose start cannot be written leaves the branch as it was", async (
   expect((await talk.ask("", { regenerate: idOf(before[1]) })).map(textOf)).toEqual(["Hi", "Hi 2"]);
 });
 
-test("a choice that its server did not tell is told by the next one, before anything else", async () => {
+test("the next server announces a chosen branch that its server did not announce, before anything else", async () => {
   await using servers = await Servers.open();
   let broken = false;
   const server = await servers.start({
@@ -332,7 +332,7 @@ test("a choice that its server did not tell is told by the next one, before anyt
   expect((await talk.ask("Why?")).map(textOf)).toEqual(["Hi", "Hi 1", "Why?", "Why? 3"]);
 });
 
-test("a warm and a cold reader see the same branch from the first moment of another answer", async () => {
+test("a warm and a cold reader see the same branch from the start of a regeneration", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const talk = new Talk(await servers.start({ engine: engine.factory }));
@@ -359,7 +359,7 @@ test("a warm and a cold reader see the same branch from the first moment of anot
   expect(last[1]!.siblings).toHaveLength(2);
 });
 
-test("another answer whose server is lost is resumed on its own branch", async () => {
+test("a regeneration whose server is lost resumes on its own branch", async () => {
   await using servers = await Servers.open();
   let hangs = false;
   const engine: EngineFactory = () => ({
@@ -393,7 +393,7 @@ test("another answer whose server is lost is resumed on its own branch", async (
   expect(messagesOf(await eventsOf(other.log, gone.conv))).toEqual(messages);
 });
 
-test("clients with ids of their own send a message again: as it was, changed, or for the first time", async () => {
+test("clients with their own ids can resend a message unchanged, edited or new", async () => {
   await using servers = await Servers.open();
   const engine = new Counter();
   const talk = new Talk(await servers.start({ engine: engine.factory }));

@@ -10,7 +10,7 @@ import { messagesOf } from "../timeline/transcript.ts";
 
 const ada = testViewer();
 
-test("on Redis, too, who follows the log has the branch that the table has", async () => {
+test("on Redis, a reader of the log has the same branch as the table", async () => {
   await using redis = await testRedis();
   await using log = await openTestLog(redis.url);
   await using servers = await Servers.open();

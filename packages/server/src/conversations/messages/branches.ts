@@ -12,7 +12,7 @@ export interface Branches {
   /** Makes the branch through a message the active one, down to its newest message. */
   choose(conversation: ConversationRef, messageId: string): Promise<ChooseBranchResponseJson>;
   /**
-   * Tells the sockets of a choice that they were not told of, because its server was lost. Whatever else is appended
+   * Announces a choice that was not announced because its server was lost. Whatever else is appended
    * comes after it. Returns the cursor after it.
    */
   tell(conversation: ConversationRef): Promise<string>;
@@ -26,7 +26,7 @@ export interface BranchesDeps {
 
 type Tx = Pick<Database, "query">;
 
-/** What an event has of the new branch at most. A longer one is read by the clients. */
+/** The maximum size of the new branch in an event. Clients load a longer one. */
 const IN_EVENT = { messages: 100, bytes: 128 << 10 };
 
 interface Lock {
@@ -38,8 +38,8 @@ interface Lock {
 /** Opens the branches. */
 export function openBranches({ database, log, messages }: BranchesDeps): Branches {
   /**
-   * The choice is committed before it is told, so that who reads the event in the log finds the new branch in the table. It is
-   * remembered until it is told, so that a server that dies in between leaves nobody on the old branch.
+   * The choice is committed before it is announced, so that a reader of the event finds the new branch in the table. It is
+   * remembered until it is announced, so that a server that dies in between leaves no client on the old branch.
    */
   async function tell(conversation: ConversationRef): Promise<string> {
     const { logName, generation } = conversation;
@@ -60,7 +60,7 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
     });
   }
 
-  /** What a socket has to change to come from the end of one branch to the end of another one. */
+  /** The changes that take a socket from the end of one branch to the end of another. */
   async function changeOf(
     tx: Tx,
     { org, convId }: ConversationRef,
@@ -159,7 +159,7 @@ async function newestBelow(
   return row?.id;
 }
 
-/** Whether the branch that ends with `leaf` goes through a message. */
+/** Whether the branch that ends with `leaf` contains a message. */
 async function isAbove(
   tx: Tx,
   { org, convId }: ConversationRef,

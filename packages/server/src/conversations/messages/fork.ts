@@ -6,7 +6,7 @@ import { partsOf } from "./question.ts";
 
 type Tx = Pick<Database, "query">;
 
-/** Where a message leaves the active branch. */
+/** The point where a message leaves the active branch. */
 export interface ForkRequest {
   /** Another answer is wanted: to this question, or instead of this answer. */
   readonly regenerate?: string | undefined;
@@ -14,7 +14,7 @@ export interface ForkRequest {
   readonly edit?: string | undefined;
   /**
    * For clients that name messages by ids of their own. A message that is not stored yet is a new one; of a stored one, another
-   * answer or another version is wanted, or whichever its content says. An edited message keeps its id in these clients.
+   * answer or another version is wanted, or the content decides. An edited message keeps its id in these clients.
    */
   readonly resent?: "regenerate" | "edit" | "either" | undefined;
   /** With `resent`: the answer that is replaced. */
@@ -36,7 +36,7 @@ export interface PlacedContent extends QuestionContent {
 
 /** The most messages that follow the same one. */
 const MAX_SIBLINGS = 100;
-/** How far up the question of an answer, or another version of a message, is looked for. */
+/** How many messages up the question of an answer, or another version of a message, is searched. */
 const MAX_STEPS = 10_000;
 
 interface Found {
@@ -141,7 +141,7 @@ async function questionOf(tx: Tx, conversation: ConversationId, id: string): Pro
   return question;
 }
 
-/** The message of the active branch that stands in the place of this one. */
+/** The message of the active branch at the same place as this one. */
 async function onActiveBranch(
   tx: Tx,
   { org, convId }: ConversationId,

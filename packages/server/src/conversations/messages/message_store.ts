@@ -28,7 +28,7 @@ export interface Tail {
 /** A page of a branch, oldest first. */
 export interface MessagePage {
   readonly messages: readonly TranscriptMessageJson[];
-  /** Where older ones go on. */
+  /** The cursor of older messages. */
   readonly before: string | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface MessageStore {
   ofRun(run: ConversationId & { readonly runId: string }): Promise<readonly MessageRow[]>;
   /** Whether there is a message of this id. */
   has(conversation: ConversationId, messageId: string): Promise<boolean>;
-  /** Where the question of a run stands; undefined when it is not stored. */
+  /** The position of a run's question; undefined when it is not stored. */
   question(
     run: ConversationId & { readonly runId: string; readonly messageId: string },
   ): Promise<StoredQuestion | undefined>;

@@ -29,7 +29,7 @@ async function ask(plane: OpenConversationPlane, conv: string, message: string):
   return run_id;
 }
 
-/** What the table has of a conversation's messages, in their order. */
+/** The stored messages of a conversation, in order. */
 async function stored(servers: Servers, conv: string) {
   return servers.database.query<{
     message_id: string;
@@ -64,7 +64,7 @@ class Socket extends Changes implements TimelineSubscriber {
   }
 }
 
-test("a question and its answer are in the table when the run has ended, each after the one before", async () => {
+test("stores a question and its answer by the end of the run, each with the message before as parent", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: quick });
   const conv = convId();
@@ -84,7 +84,7 @@ test("a question and its answer are in the table when the run has ended, each af
   expect(messages!.map(({ author }) => author)).toEqual([ada.subject, undefined, ada.subject, undefined]);
 });
 
-test("the parts are stored before the end is in the log", async () => {
+test("stores the parts before the end is in the log", async () => {
   await using servers = await Servers.open();
   const seen: string[] = [];
   const conv = convId();
@@ -103,7 +103,7 @@ test("the parts are stored before the end is in the log", async () => {
   expect(seen).toEqual(["one", "one!"]);
 });
 
-test("an answer that grows is stored now and then, with the position of the log", async () => {
+test("stores a growing answer at intervals, with the position of the log", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const clock = new ManualClock(Date.now());
@@ -126,7 +126,7 @@ test("an answer that grows is stored now and then, with the position of the log"
   await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
 });
 
-test("a start that fails takes its message back, and the same id can be sent again", async () => {
+test("a start that fails removes its message, and the same id can be sent again", async () => {
   await using servers = await Servers.open();
   let broken = true;
   const { plane } = await servers.start({
@@ -152,7 +152,7 @@ test("a start that fails takes its message back, and the same id can be sent aga
   ]);
 });
 
-test("a message with the id of an answer is refused", async () => {
+test("refuses a message with the id of an answer", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: quick });
   const conv = convId();
@@ -164,7 +164,7 @@ test("a message with the id of an answer is refused", async () => {
   });
 });
 
-test("a text that jsonb cannot hold is stored without what it cannot hold", async () => {
+test("replaces characters that jsonb cannot store", async () => {
   await using servers = await Servers.open();
   const engine = engineOf(async function* () {
     yield { text_delta: { text: "a\0b" } };
@@ -177,7 +177,7 @@ test("a text that jsonb cannot hold is stored without what it cannot hold", asyn
   expect(messages!.at(-1)!.parts).toMatchObject([{ text: "a\ufffdb" }, { tool: { tool_call_id: "t" } }]);
 });
 
-test("a warm and a cold reader give the same messages, at every moment", async () => {
+test("a warm and a cold reader return the same messages at every moment", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const warm = await servers.start({ engine: engine.factory });
@@ -202,7 +202,7 @@ test("a warm and a cold reader give the same messages, at every moment", async (
   expect(await compare()).toHaveLength(6);
 });
 
-test("an engine gets the newest 200 messages, whatever the log still holds", async () => {
+test("an engine gets the newest 200 messages, whatever the log still has", async () => {
   await using servers = await Servers.open();
   const turns: Turn[] = [];
   const { plane, log } = await servers.start({
@@ -236,7 +236,7 @@ async function fill(servers: Servers, conv: string, count: number): Promise<void
   });
 }
 
-test("a conversation of 10,000 messages is opened by one page, and read to its beginning page by page", async () => {
+test("opens a conversation of 10,000 messages with one page, and reads back page by page", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: quick });
   const conv = convId();
@@ -276,7 +276,7 @@ test("a page ends with the message that exceeds its bytes", async () => {
   expect(page.before).toBe("fill-17");
 });
 
-test("a cursor of a log that expired gets resync and the messages, and goes on live", async () => {
+test("a cursor of an expired log gets resync and the messages, and continues live", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({ engine: quick });
   const conv = convId();
@@ -319,7 +319,7 @@ test("a run whose log is lost continues in a new one, and readers lose nothing",
   engine.release("two");
 });
 
-test("a lost server's answer is stored as far as its log has it, and ends with the run", async () => {
+test("stores a lost server's answer as far as its log has it, and fails it with the run", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const clock = new ManualClock(Date.now());
@@ -348,7 +348,7 @@ test("a lost server's answer is stored as far as its log has it, and ends with t
   expect(await stored(servers, conv)).toEqual(before);
 });
 
-test("a queued run that starts in a new log is ended there when its server is lost", async () => {
+test("ends a queued run that started in a new log there when its server is lost", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const first = await servers.start({ engine: engine.factory, leaseMs: 600_000 });
@@ -364,7 +364,7 @@ test("a queued run that starts in a new log is ended there when its server is lo
   expect(end).toMatchObject({ run_failed: { code: "server_lost" } });
 });
 
-test("a deleted conversation leaves no messages, runs or keys", async () => {
+test("deleting a conversation deletes its messages, runs and keys", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: quick });
   const conv = convId();

@@ -31,7 +31,7 @@ test("FLUSHALL loses no finished message, the live run continues in a new log, a
   await end("one");
   await ask("two");
   await redis.client.flushall();
-  // What was not stored yet is stored when its server notices.
+  // The rest is stored when its server notices the loss.
   expect((await texts()).slice(0, 3)).toEqual([
     ["one", "done"],
     ["one: done", "done"],

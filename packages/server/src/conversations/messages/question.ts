@@ -19,12 +19,12 @@ export interface Question extends ConversationId {
   readonly edit?: string | null;
 }
 
-/** Where a question stands in its conversation. */
+/** The position of a question in its conversation. */
 export interface StoredQuestion {
   /** The message before it. */
   readonly parentId: string | null;
   readonly askedAt: string;
-  /** Who wrote it, which is not who asked for another answer. */
+  /** The author, who need not be the one who requests another answer. */
   readonly author: string | null;
   /** All messages with the same parent in order; null when it is the only one. */
   readonly siblings: readonly string[] | null;
@@ -89,7 +89,7 @@ export async function insertQuestion(tx: Tx, question: Question): Promise<Stored
   return stored && { ...stored, forks: place.forks };
 }
 
-/** Where a stored question of a run stands. Its run may have to tell that the branch has changed. */
+/** The position of a run's stored question. The run may have to announce that the branch has changed. */
 export async function findQuestion(
   tx: Tx,
   { org, convId, runId, messageId }: Pick<Question, "org" | "convId" | "runId" | "messageId">,
@@ -114,7 +114,7 @@ export async function findQuestion(
   };
 }
 
-/** What the log has of a question: the message, and that the branch has changed, if it has. */
+/** The log entries of a question: the message, and the change of branch, if there is one. */
 export function questionEvents(question: Question & StoredQuestion): EventJson[] {
   const { parentId, forks } = question;
   const message = { message: questionOf(question) };

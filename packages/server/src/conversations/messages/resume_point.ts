@@ -5,7 +5,7 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 
-/** What is kept of a run that another server resumes. */
+/** The part of a run that another server keeps when it resumes it. */
 export interface ResumePoint {
   /** Completed steps: whole messages, and parts up to the last result of a tool. */
   readonly kept: KeptMessageJson[];

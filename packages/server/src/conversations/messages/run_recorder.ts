@@ -16,7 +16,7 @@ export interface RecorderOptions {
   readonly onLost: () => void;
 }
 
-/** How often growing messages are stored, per MiB that is stored each time. */
+/** How often growing messages are stored, per MiB stored each time. */
 const STORE_EVERY_MS = 2_000;
 const MIB = 1 << 20;
 /** How long the last store is retried. */
@@ -27,7 +27,7 @@ export class LeaseLost extends Error {
   override readonly name = "LeaseLost";
 }
 
-/** Folds the events of a run that this server appends, and stores its messages: now and then, and before its end. */
+/** Folds the events of a run that this server appends, and stores its messages, at intervals and before its end. */
 export class RunRecorder {
   readonly #context: Context;
   readonly #options: RecorderOptions;

@@ -79,7 +79,7 @@ test("a message has the parts, states and metadata of a UIMessage", () => {
   ]);
 });
 
-test("a tool call that waits, and what was decided, have the states and approvals of the AI SDK", async () => {
+test("a waiting tool call, and a decided one, have the states and approvals of the AI SDK", async () => {
   const call = { tool: "pay", input: { euros: 5 }, waits_for: "approval" };
   const decision = { approved: true, reason: "Fine.", decided_by: "ada" };
   const waiting: TranscriptMessageJson = {
@@ -104,7 +104,7 @@ test("a tool call that waits, and what was decided, have the states and approval
   expect(await validateUIMessages({ messages: [message] })).toHaveLength(1);
 });
 
-test("the AI SDK accepts the messages, and makes a model's messages of them", async () => {
+test("the AI SDK accepts the messages, and converts them to a model's messages", async () => {
   const messages = await validateUIMessages<UIMessage>({
     messages: [asked, answered, growing].map(uiMessageOf),
   });

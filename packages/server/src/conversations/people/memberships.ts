@@ -14,7 +14,7 @@ export interface Membership extends ConversationId {
 export interface Memberships extends Service {
   /** Calls `changed` whenever the role is another one, until the returned function is called. */
   watch(membership: Membership, changed: (role: ParticipantRole | null) => void): () => void;
-  /** Reads the roles now: somebody was added, changed or removed. */
+  /** Reads the roles now: a participant was added, changed or removed. */
   recheck(): void;
 }
 

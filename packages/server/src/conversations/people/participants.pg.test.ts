@@ -37,7 +37,7 @@ async function attach({ plane }: TestServer, caller: Caller, conv: string) {
   return { attached, types, ended };
 }
 
-test("a member reads and writes, a viewer reads, and only the owner and a service manage", async () => {
+test("members read and write, viewers read, and only the owner and services manage", async () => {
   await using servers = await Servers.open();
   const server = await servers.start({ engine: silent });
   const { plane, log } = server;
@@ -62,7 +62,7 @@ test("a member reads and writes, a viewer reads, and only the owner and a servic
   await expect(plane.remove(bob, conv)).rejects.toMatchObject(refused);
   const { run_id } = await plane.chat(bob, message);
   await until("the end", async () => (await plane.run(bob, conv, run_id))?.status === "finished");
-  // The engine works for the owner, and the log says who asked.
+  // The engine works for the owner, and the log names the sender.
   const events = await eventsOf(log, conv);
   expect(events.findLast(({ event }) => event.run_started)?.event.run_started?.subject).toBe("bob");
   expect(events.flatMap(({ event }) => event.participants_changed ?? [])).toEqual([
@@ -75,7 +75,7 @@ test("a member reads and writes, a viewer reads, and only the owner and a servic
   await expect(plane.state(eve, conv)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("a role is of its org and of its conversation alone", async () => {
+test("a role applies to its org and its conversation only", async () => {
   await using servers = await Servers.open();
   const server = await servers.start({ engine: silent });
   const [one, two] = [await begun(server), await begun(server)];
@@ -88,7 +88,7 @@ test("a role is of its org and of its conversation alone", async () => {
   });
 });
 
-test("who cannot take part is refused with the field, and so is one too many", async () => {
+test("refuses an invalid participant, and one too many, with the field", async () => {
   await using servers = await Servers.open();
   const server = await servers.start({ engine: silent });
   const { plane } = server;
@@ -116,7 +116,7 @@ test("who cannot take part is refused with the field, and so is one too many", a
 });
 
 test.each([true, false])(
-  "the sockets and streams of a removed participant end on every server (wakeups: %s); others stay",
+  "ends the sockets and streams of a removed participant on every server (wakeups: %s), and no others",
   async (wakeups) => {
     await using servers = await Servers.open();
     const engine = new GatedEngine();
@@ -149,7 +149,7 @@ test.each([true, false])(
   },
 );
 
-test("a token that reaches the whole org keeps its socket when its role ends", async () => {
+test("a token for the whole org keeps its socket when its role ends", async () => {
   await using servers = await Servers.open();
   const server = await servers.start({ engine: silent });
   const conv = await begun(server);
@@ -164,7 +164,7 @@ test("a token that reaches the whole org keeps its socket when its role ends", a
   expect(() => socket.attached.check(bob)).toThrow("not yours to see");
 });
 
-test("the list has the conversations that one takes part in, newest first, page by page", async () => {
+test("lists the conversations a subject takes part in, newest first, page by page", async () => {
   await using servers = await Servers.open();
   const server = await servers.start({ engine: silent });
   const { plane } = server;

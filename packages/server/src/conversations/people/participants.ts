@@ -10,7 +10,7 @@ export interface OwnedConversation extends ConversationRef {
   readonly owner: string;
 }
 
-/** Who takes part in conversations, besides their owners. */
+/** The participants of conversations, besides their owners. */
 export interface Participants {
   /** The owner, then the others in the order in which they were added. */
   list(conversation: OwnedConversation): Promise<ParticipantListJson>;

@@ -23,7 +23,7 @@ async function begun(servers: Servers) {
   return { server, conv, engine, end };
 }
 
-test("others write during a run: it is live in the log, and stored with its author after the leaf", async () => {
+test("posts during a run are live in the log, and stored with their author after the leaf", async () => {
   await using servers = await Servers.open();
   const { server, conv, end } = await begun(servers);
   const { plane, log } = server;
@@ -72,7 +72,7 @@ test("others write during a run: it is live in the log, and stored with its auth
   await check();
 });
 
-test("what may not be posted is refused, and nothing of it is there", async () => {
+test("refuses an invalid post, and stores nothing of it", async () => {
   await using servers = await Servers.open();
   const { server, conv, end } = await begun(servers);
   const { plane, log } = server;
@@ -111,8 +111,8 @@ test("what may not be posted is refused, and nothing of it is there", async () =
   await end();
 });
 
-// A known gap: the answer is first stored some time after its first word, and then follows what was posted meanwhile.
-test.fails("what is posted while an answer grows comes after the answer, live and stored", async () => {
+// A known gap: the answer is first stored some time after its first word, and then follows posts made before that.
+test.fails("a post during an answer comes after the answer, live and stored", async () => {
   await using servers = await Servers.open();
   const { server, conv, end } = await begun(servers);
   const { plane, log } = server;

@@ -8,12 +8,12 @@ import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
 import { Transcript } from "../timeline/transcript.ts";
 
-/** Who writes, and what it may. */
+/** The author of a post, and the events it may contain. */
 export interface Poster {
   readonly author: string;
   /** Whether it may write messages with the role "system". */
   readonly asSystem: boolean;
-  /** It may send the same again: a message of its own that is there already is left out, with its parts. */
+  /** Whether it may send a message again: an existing message of its own is skipped, with its parts. */
   readonly repeats?: true;
   /** The role of a message that names none; "user" by default. */
   readonly role?: "assistant";
@@ -50,7 +50,7 @@ const ROLES = ["user", "assistant", "system"];
 
 /**
  * Appends events without a run, and stores their messages at the end of the active branch. Returns the cursor after them. The
- * conversation's row is locked meanwhile, so that messages are stored in the order of the log, with their position in it.
+ * conversation's row is locked during this, so that messages are stored in the order of the log, with their position in it.
  */
 export async function postEvents(
   deps: PostDeps,

@@ -41,7 +41,7 @@ function socket(server: Presence, subject: string, device: string, conversation 
   return { ...place, frames, last: () => frames.at(-1) };
 }
 
-test("everybody sees who is connected, on which device and on which server, and who leaves", async () => {
+test("everybody sees who is connected, on which device and server, and who leaves", async () => {
   const { servers, stop, clock } = await openServers(2);
   const laptop = socket(servers[0]!, "ada", "laptop");
   expect(laptop.frames).toEqual(["ada@laptop"]);
@@ -61,7 +61,7 @@ test("everybody sees who is connected, on which device and on which server, and 
   await stop();
 });
 
-test("another org's conversation of the same id is another one", async () => {
+test("does not mix another org's conversation with the same id", async () => {
   const { servers, stop } = await openServers(2);
   const ada = socket(servers[0]!, "ada", "a");
   const eve = socket(servers[1]!, "eve", "e", { ...CONV, org: "globex" });
@@ -69,7 +69,7 @@ test("another org's conversation of the same id is another one", async () => {
   await stop();
 });
 
-test("typing is shown everywhere, and ends when it is stopped or not repeated", async () => {
+test("shows typing everywhere, until it is stopped or not repeated", async () => {
   const { servers, stop, clock } = await openServers(2);
   const [ada, bob] = [socket(servers[0]!, "ada", "a"), socket(servers[1]!, "bob", "b")];
   await clock.advance(300);
@@ -89,7 +89,7 @@ test("typing is shown everywhere, and ends when it is stopped or not repeated", 
   await stop();
 });
 
-test("a flood of changes is announced a few times a second", async () => {
+test("announces a flood of changes a few times a second", async () => {
   const { servers, stop, clock, sent } = await openServers(1);
   const ada = socket(servers[0]!, "ada", "a");
   const before = sent.length;
@@ -101,7 +101,7 @@ test("a flood of changes is announced a few times a second", async () => {
   await stop();
 });
 
-test("the people of a server that dies are gone within seconds; those of one that lives stay", async () => {
+test("removes the users of a dead server within seconds, and keeps those of a live one", async () => {
   const { servers, stop, clock, dead } = await openServers(3);
   const ada = socket(servers[0]!, "ada", "a");
   socket(servers[1]!, "bob", "b");
@@ -111,13 +111,13 @@ test("the people of a server that dies are gone within seconds; those of one tha
   dead.add(1);
   await clock.advance(20_000);
   expect(ada.last()).toBe("ada@a,cy@c");
-  // A server that stops says so at once.
+  // A server that stops announces it at once.
   await servers[2]!.stop();
   expect(ada.last()).toBe("ada@a");
   await stop();
 });
 
-test("an announcement is ASCII of a bounded size, whatever people are called", () => {
+test("an announcement is ASCII of a bounded size, whatever the names of its users", () => {
   const present = Array.from({ length: 200 }, (_, i) => ({
     subject: `${i}ü\n\u0000😀`,
     device: "d",

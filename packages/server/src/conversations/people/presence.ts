@@ -20,7 +20,7 @@ export interface Place {
   leave(): void;
 }
 
-/** Who is connected to conversations, on all servers. Nothing of it is stored. */
+/** The connected users of conversations, on all servers. Nothing of it is stored. */
 export interface Presence extends Service {
   join(conversation: ConversationId, socket: PresentSocket): Place;
   /** Another server's announcement: the rest of a wakeup with the prefix `presence:`. */
@@ -35,7 +35,7 @@ export interface PresenceOptions {
 
 /** The prefix of wakeups that carry an announcement. */
 export const PRESENCE_WAKEUP = "presence:";
-/** How often a server repeats what it has announced, and how long that counts. */
+/** How often a server repeats its announcement, and how long that counts. */
 const ANNOUNCE_MS = 5_000;
 const EXPIRES_MS = 3 * ANNOUNCE_MS;
 const TYPING_MS = 6_000;
@@ -51,7 +51,7 @@ interface LocalSocket extends PresentSocket {
 interface Room {
   readonly conversation: ConversationId;
   readonly sockets: Set<LocalSocket>;
-  /** What its sockets, and what the other servers were told last. */
+  /** The last state sent to its sockets, and to the other servers. */
   shown: string;
   announced: string;
   cancelPace: (() => void) | undefined;
@@ -62,7 +62,7 @@ interface Remote {
   readonly expiresAt: number;
 }
 
-/** Opens the presence. Each announcement of a server replaces its last one, and expires: a dead server's people are gone. */
+/** Opens the presence. Each announcement of a server replaces its last one, and expires: a dead server's users disappear. */
 export function openPresence(context: Context, { serverId, send }: PresenceOptions): Presence {
   const { clock } = context;
   const rooms = new Map<string, Room>();
@@ -103,7 +103,7 @@ export function openPresence(context: Context, { serverId, send }: PresenceOptio
 
   const isAnnounced = (room: Room) => JSON.stringify(localOf(room)) === room.announced;
 
-  /** The first change is told at once, the others of the next moment together. */
+  /** The first change is announced at once, the changes of the next moment together. */
   function changed(key: string, room: Room): void {
     if (room.cancelPace) return;
     show(key, room);

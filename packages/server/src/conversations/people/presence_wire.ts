@@ -1,7 +1,7 @@
 import type { PresentJson } from "@khala/contracts/conversation/v1";
 import type { ConversationId } from "../conversation.ts";
 
-/** Who is connected to a conversation on one server. */
+/** The connected users of a conversation on one server. */
 export interface Announcement extends ConversationId {
   readonly server: string;
   /** Counts the server's announcements, so that none is taken for a repetition. */
@@ -14,7 +14,7 @@ export interface Announcement extends ConversationId {
 /** A NOTIFY has at most 8,000 bytes, and others share it. */
 const MAX_BYTES = 3_000;
 
-/** The announcement as ASCII without line breaks; people beyond its size are left out. */
+/** The announcement as ASCII without line breaks; users beyond its size are left out. */
 export function encodeAnnouncement({ server, n, org, convId, asks, present }: Announcement): string {
   for (let count = present.length; ; count--) {
     const people = present

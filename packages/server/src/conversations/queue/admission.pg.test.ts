@@ -7,7 +7,7 @@ import { endOf, engineOf, eventsOf, GatedEngine, Servers } from "../test_support
 const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 
-test("interrupts are answered in the order in which they were sent, before the queue", async () => {
+test("answers interrupts in the order in which they were sent, before the queue", async () => {
   await using servers = await Servers.open();
   const gate = Promise.withResolvers<void>();
   const started: string[] = [];
@@ -33,7 +33,7 @@ test("interrupts are answered in the order in which they were sent, before the q
   expect(started).toEqual(["one", "first", "second", "third", "queued", "queued later"]);
 });
 
-test("a key with another content is refused, while its run is active, queued and ended", async () => {
+test("refuses a key with other content, while its run is active, queued and ended", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane } = await servers.start({ engine: engine.factory });
@@ -60,7 +60,7 @@ test("a key with another content is refused, while its run is active, queued and
   expect(engine.started).toEqual(["one", "two"]);
 });
 
-test("after a failed run the same key and content try again, with the same message id", async () => {
+test("after a failed run, the same key and content start another run of the same message", async () => {
   await using servers = await Servers.open();
   let calls = 0;
   const engine = engineOf(async function* () {
@@ -81,7 +81,7 @@ test("after a failed run the same key and content try again, with the same messa
   await until("the answer", () => endOf(log, conv, second.run_id!));
   const ids = (await eventsOf(log, conv)).flatMap(({ event }) => event.message?.message_id ?? []);
   expect(ids).toEqual([first.message_id, first.message_id]);
-  // The question is there once.
+  // The question is stored once.
   const { messages = [] } = await plane.state(ada, conv);
   expect(messages.filter(({ role }) => role === "user").map(({ parts }) => parts)).toEqual([
     [{ text: "hello" }],
@@ -90,7 +90,7 @@ test("after a failed run the same key and content try again, with the same messa
   expect(calls).toBe(2);
 });
 
-test("after a stopped run the same key is answered the same, and starts nothing", async () => {
+test("after a stopped run, the same key gets the same answer, and starts nothing", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane } = await servers.start({ engine: engine.factory });

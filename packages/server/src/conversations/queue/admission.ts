@@ -66,7 +66,7 @@ export type Admission =
   | { readonly kind: "lost" }
   /** No run is active, but one is queued. */
   | { readonly kind: "waiting" }
-  /** Another branch was chosen, and its server was lost before it told the sockets. */
+  /** Another branch was chosen, and its server was lost before it notified the sockets. */
   | { readonly kind: "untold"; readonly conversation: ConversationRef }
   /** The conversation was deleted and created again after its log was opened. */
   | { readonly kind: "replaced" };
@@ -215,7 +215,7 @@ async function claimNew(
   return { ...question, ...stored, params, tools, generation, logName, subject, trace, fence };
 }
 
-/** What stands for a message without a text. */
+/** The names of a message's files, used instead of a missing text. */
 function fileNames(parts: readonly PartJson[] | null): string {
   return (parts ?? []).flatMap(({ file }) => file?.name ?? []).join(", ");
 }

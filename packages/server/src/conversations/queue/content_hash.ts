@@ -2,7 +2,7 @@ import { canonicalJson } from "@khala/contracts";
 import type { ClientToolJson, PartJson } from "@khala/contracts/conversation/v1";
 import { sha256 } from "../../kit/hash.ts";
 
-/** What a message says: two requests with one idempotency key must agree in it. */
+/** The content of a message: two requests with one idempotency key must have the same. */
 export interface MessageContent {
   readonly message: string;
   readonly parts?: readonly PartJson[];

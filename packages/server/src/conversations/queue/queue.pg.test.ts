@@ -34,7 +34,7 @@ async function attach({ plane }: TestServer, conv: string): Promise<Attached & {
   return Object.assign(attached, { frames });
 }
 
-/** What the log says about the queue, in order. */
+/** The queue events of the log, in order. */
 async function changesOf({ log }: TestServer, conv: string): Promise<unknown[]> {
   return (await eventsOf(log, conv)).flatMap(({ runId, event }) =>
     event.queue_changed ? [[runId, ...textsOf(event.queue_changed.queued)]] : [],
@@ -57,7 +57,7 @@ async function busy(servers: Servers, more: object = {}) {
   return { engine, server, conv, say };
 }
 
-test("the queue is in the state, in hello, and every change of it is an event without a run", async () => {
+test("the queue is in the state and in hello, and every change is an event without a run", async () => {
   await using servers = await Servers.open();
   const { engine, server, conv, say } = await busy(servers);
   const { plane } = server;
@@ -88,7 +88,7 @@ test("the queue is in the state, in hello, and every change of it is an event wi
   socket.close();
 });
 
-test("a queued message is edited, with its id and its place, until its run begins", async () => {
+test("a queued message can be edited, keeping its id and place, until its run begins", async () => {
   await using servers = await Servers.open();
   const { engine, server, conv, say } = await busy(servers);
   const { plane, log } = server;
@@ -116,7 +116,7 @@ test("a queued message is edited, with its id and its place, until its run begin
   expect(said.at(-1)).toMatchObject({ message_id: two.message_id, text: "zwei" });
 });
 
-test("a cancelled message never runs, and those who follow its run get an end", async () => {
+test("a cancelled message never runs, and followers of its run get an end", async () => {
   await using servers = await Servers.open();
   const { engine, server, conv, say } = await busy(servers);
   const { plane, log } = server;
@@ -151,7 +151,7 @@ test("a cancelled message never runs, and those who follow its run get an end", 
   late.close();
 });
 
-test("stop with a run id stops that run alone: active, queued, or not there any more", async () => {
+test("a stop with a run id stops that run only: active, queued, or gone", async () => {
   await using servers = await Servers.open();
   const { engine, server, conv, say } = await busy(servers);
   const { plane } = server;
@@ -166,7 +166,7 @@ test("stop with a run id stops that run alone: active, queued, or not there any 
   expect(await plane.stopRun(ada, conv)).toEqual({ stopped: false });
 });
 
-test("only who wrote a queued message may edit it, and a stranger learns nothing", async () => {
+test("only the author of a queued message may edit it, and others learn nothing", async () => {
   await using servers = await Servers.open();
   const { server, conv, say } = await busy(servers);
   const { plane } = server;
@@ -186,7 +186,7 @@ test("only who wrote a queued message may edit it, and a stranger learns nothing
   await expect(plane.cancelQueued(ada, conv, run_id!)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("frames hold the beginning of long queued messages; the queue has them whole", async () => {
+test("frames contain the beginning of long queued messages; the queue has them whole", async () => {
   await using servers = await Servers.open();
   const { server, conv, say } = await busy(servers);
   const long = "x".repeat(100_000);

@@ -149,7 +149,7 @@ async function appendEnd(
   return actual;
 }
 
-/** The run waits, if its engine can go on later. */
+/** The run waits, if its engine can continue later. */
 function waitFor(
   context: Context,
   { run, resumable }: ActiveRun,
@@ -262,7 +262,7 @@ function isTooLarge(error: unknown): error is KhalaError {
   return error instanceof KhalaError && error.code === "payload_too_large";
 }
 
-/** Whether another server has taken the run over, or the conversation is gone. */
+/** Whether another server has taken the run over, or the conversation was deleted. */
 function isTakenOver(error: unknown): boolean {
   return error instanceof Fenced || error instanceof StreamGone;
 }
@@ -302,7 +302,7 @@ function startRunSpan({ telemetry, clock }: Context, run: ClaimedRun): RunSpan {
   };
 }
 
-/** What the model used, by the names of OpenTelemetry's conventions for generative AI. */
+/** The model's usage, by the names of OpenTelemetry's conventions for generative AI. */
 function usageAttributes({ reason, usage }: RunFinishedJson): Attributes {
   const { input_tokens, output_tokens } = usage ?? {};
   return {

@@ -13,7 +13,7 @@ const echo = engineOf(async function* ({ message }) {
 });
 const code = (of: string) => expect.objectContaining({ code: of });
 
-test("a message is answered when its run is durable, with the cursor before it; the log has the whole run", async () => {
+test("accepts a message once its run is durable, with the cursor before it; the log has the whole run", async () => {
   await using servers = await Servers.open();
   const { plane, log, told } = await servers.start({ engine: echo });
   const conv = convId();
@@ -47,7 +47,7 @@ test("the second run's cursor is after the first one's end", async () => {
   expect(parseCursor(second.cursor!, "cursor").seq).toBe(BigInt(before));
 });
 
-test("the same key is answered the same and starts nothing twice: later, at the same time, and on another server", async () => {
+test("the same key gets the same answer and starts one run: later, concurrently, and on another server", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
@@ -65,7 +65,7 @@ test("the same key is answered the same and starts nothing twice: later, at the 
   expect((await kindsOf(a.log, conv)).filter((kind) => kind === "run_started")).toHaveLength(1);
 });
 
-test("reject: a busy conversation answers 409 with the run that it is busy with", async () => {
+test("reject: a busy conversation answers 409 with its active run", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane } = await servers.start({ engine: engine.factory });
@@ -76,7 +76,7 @@ test("reject: a busy conversation answers 409 with the run that it is busy with"
   expect(refused.message).toContain(first.run_id);
 });
 
-test("queue: runs wait in order, a bounded number of them, and start one after the other", async () => {
+test("queue: runs wait in order, up to a limit, and start one after the other", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, log } = await servers.start({ engine: engine.factory, queueLimit: 2 });
@@ -117,7 +117,7 @@ test("a queued message is idempotent as well", async () => {
   expect(await plane.chat(ada, command)).toEqual(first);
 });
 
-test("interrupt: the running one is stopped, and the new one comes before those that wait", async () => {
+test("interrupt: stops the active run, and starts the new one before the queued ones", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, log } = await servers.start({ engine: engine.factory });
@@ -136,7 +136,7 @@ test("interrupt: the running one is stopped, and the new one comes before those 
   expect(engine.started).toEqual(["one", "three", "two"]);
 });
 
-test("somebody else's conversation is answered exactly as one that is not there", async () => {
+test("answers for another subject's conversation exactly as for a missing one", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: echo });
   const conv = convId();
@@ -165,7 +165,7 @@ test("somebody else's conversation is answered exactly as one that is not there"
   }
 });
 
-test("what cannot be a message, an id or a key is refused with the field", async () => {
+test("refuses an invalid message, id or key with the field", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: echo });
   const refused: [ChatCommand, string][] = [
@@ -186,7 +186,7 @@ test("what cannot be a message, an id or a key is refused with the field", async
   await expect(long).rejects.toThrow(code("payload_too_large"));
 });
 
-test("when the log cannot be written, the error is thrown, the key is free, and the next message is taken", async () => {
+test("when the log cannot be written, throws the error, frees the key, and accepts the next message", async () => {
   await using servers = await Servers.open();
   let broken = true;
   const began = Date.now();
@@ -198,7 +198,7 @@ test("when the log cannot be written, the error is thrown, the key is free, and 
     }),
     leaseMs: 3_600_000,
     runTimeoutMs: 60_000_000,
-    // The time for which it is tried goes by at once.
+    // The time for retries passes at once.
     clock: { now: () => began + (Date.now() - began) * 1_000, after: leap },
   });
   const conv = convId();
@@ -222,7 +222,7 @@ function leap(ms: number, fn: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-test("a reply at the moment a run ends is not refused as busy", async () => {
+test("accepts a reply sent at the moment a run ends", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: echo });
   const conv = convId();

@@ -39,7 +39,7 @@ const MAX_ID = 200;
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
 const OVERDUE_CHECK_MS = 100;
-/** Where the end of a run is looked for: the last entries, or those of the last second. */
+/** The part of the log searched for a run's end: the last entries, or those of the last second. */
 const LAST_ENTRIES = 20n;
 const LAST_MS = 1_000;
 const MAX_LAST = 200;

@@ -30,7 +30,7 @@ export interface OrphanedRun extends ConversationRef {
   readonly stop: string | null;
   /** How often it was resumed after its server was lost. */
   readonly resumed: number;
-  /** Whether it waited for a person, and goes on or ends now. No server was lost. */
+  /** Whether it waited for a person, and continues or ends now. No server was lost. */
   readonly waited: boolean;
 }
 
@@ -71,7 +71,7 @@ export interface Leases {
     more: { next: boolean; cursor?: string | undefined },
   ): Promise<{ held: boolean; next: ClaimedRun | undefined }>;
   /**
-   * Lets a run wait for its tool calls without a server. If it was to stop meanwhile, a takeover ends it: then, and when the
+   * Lets a run wait for its tool calls without a server. If it was stopped in between, a takeover ends it: then, and when the
    * lease is lost, false.
    */
   park(run: LeasedRun, calls: readonly PendingCallJson[]): Promise<boolean>;

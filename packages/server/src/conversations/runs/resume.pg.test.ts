@@ -9,7 +9,7 @@ import { endOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.
 const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
 
-/** Calls a tool, then says so; hangs in the middle of the sentence while it may. */
+/** Calls a tool, then reports it; hangs in the middle of the sentence while it may. */
 class Worker {
   readonly turns: Turn[] = [];
   executed = 0;
@@ -35,7 +35,7 @@ class Worker {
   }
 }
 
-/** A server whose time stands still: it renews nothing. */
+/** A server with a stopped clock: it renews nothing. */
 async function lostServer(servers: Servers, engine: EngineFactory) {
   const clock = new ManualClock(Date.now());
   return { ...(await servers.start({ engine, clock, leaseMs: 500 })), clock };
@@ -56,7 +56,7 @@ const WHOLE = [
   ],
 ];
 
-test("another server resumes a lost run after its last tool result: the tool ran once, the text is whole, one end", async () => {
+test("another server resumes a lost run after its last tool result, without repeating the tool", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const gone = await lostServer(servers, engine.factory);
@@ -88,7 +88,7 @@ test("another server resumes a lost run after its last tool result: the tool ran
   });
 });
 
-test("a drain whose time is up hands a resumable run over, without a failure", async () => {
+test("a drain that times out hands a resumable run over, without a failure", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const a = await servers.start({ engine: engine.factory });
@@ -106,7 +106,7 @@ test("a drain whose time is up hands a resumable run over, without a failure", a
   expect(await said(servers, conv)).toEqual(WHOLE);
 });
 
-test("a run is resumed at most three times, then its server counts as lost", async () => {
+test("resumes a run at most three times, then fails it with server_lost", async () => {
   await using servers = await Servers.open();
   const engine = new Worker();
   const first = await lostServer(servers, engine.factory);
@@ -126,7 +126,7 @@ test("a run is resumed at most three times, then its server counts as lost", asy
   expect(engine.turns).toHaveLength(4);
 });
 
-test("a run that was queued, and whose server was lost before it began, is begun by another one, whatever its engine", async () => {
+test("another server starts a queued run whose server was lost before it began, with any engine", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await lostServer(servers, engine.factory);

@@ -29,7 +29,7 @@ function publisherOn({ quick = true } = {}) {
 const textOf = (events: readonly EventJson[]) => events.map((event) => event.text_delta?.text ?? "").join("");
 const settled = () => new Promise(setImmediate);
 
-test("the first delta goes at once, those that follow within the window go together", async () => {
+test("appends the first delta at once, and those within the window together", async () => {
   const { clock, say, events } = publisherOn();
   say("a");
   expect(textOf(events())).toBe("a");
@@ -40,7 +40,7 @@ test("the first delta goes at once, those that follow within the window go toget
   expect(events().map((event) => event.text_delta?.text)).toEqual(["a", "bc"]);
 });
 
-test("after a pause the next delta goes at once again", async () => {
+test("appends the next delta at once after a pause", async () => {
   const { clock, say, events } = publisherOn();
   say("a");
   await clock.advance(31);
@@ -49,7 +49,7 @@ test("after a pause the next delta goes at once again", async () => {
   expect(events().map((event) => event.text_delta?.text)).toEqual(["a", "b"]);
 });
 
-test("128 characters do not wait for the window", async () => {
+test("appends 128 characters without waiting for the window", async () => {
   const { say, events } = publisherOn();
   say("a");
   say("b".repeat(100));
@@ -58,7 +58,7 @@ test("128 characters do not wait for the window", async () => {
   expect(events()).toHaveLength(2);
 });
 
-test("deltas of another message or another kind are never joined, and keep their order", async () => {
+test("never joins deltas of different messages or kinds, and keeps their order", async () => {
   const { clock, publisher, say, events } = publisherOn();
   say("a");
   say("b");
@@ -73,7 +73,7 @@ test("deltas of another message or another kind are never joined, and keep their
   ]);
 });
 
-test("what waits in the window is flushed before any other event", async () => {
+test("flushes waiting deltas before any other event", async () => {
   const { publisher, say, events } = publisherOn();
   say("a");
   say("b");
@@ -89,7 +89,7 @@ test("what waits in the window is flushed before any other event", async () => {
   ]);
 });
 
-test("no token waits for the log: one append at a time, and what comes meanwhile goes with the next", async () => {
+test("tokens do not wait for the log: one append at a time, and later tokens share the next", async () => {
   const { publisher, answers, appends, say, events, clock } = publisherOn({ quick: false });
   for (let i = 0; i < 300; i++) {
     expect(say("0123456789")).toBeUndefined();
@@ -110,7 +110,7 @@ test("no token waits for the log: one append at a time, and what comes meanwhile
   expect(textOf(events())).toBe("0123456789".repeat(300));
 });
 
-test("the engine waits when more than 256 KB wait, until there is room", async () => {
+test("the engine waits while more than 256 KB wait", async () => {
   const { answers, say } = publisherOn({ quick: false });
   let wait: Promise<void> | undefined;
   for (let i = 0; i < 20 && !wait; i++) wait = say("x".repeat(30_000));
@@ -125,7 +125,7 @@ test("the engine waits when more than 256 KB wait, until there is room", async (
   await wait;
 });
 
-test("a long delta is split into entries that fit, and no character is cut", async () => {
+test("splits a long delta into entries that fit, without losing a character", async () => {
   const { publisher, say, events, appends } = publisherOn();
   const text = `x${"👋🏽".repeat(100_000)}${"\u0001".repeat(100_000)}`;
   say(text);
@@ -141,7 +141,7 @@ test("a long delta is split into entries that fit, and no character is cut", asy
   }
 });
 
-test("an event that is too large for the log is refused, and the end can still be written", async () => {
+test("refuses an event too large for the log, and can still write the end", async () => {
   const { publisher, events } = publisherOn();
   const status = { status: { text: "x".repeat(300_000) } };
   expect(() => publisher.push(status)).toThrow(expect.objectContaining({ code: "payload_too_large" }));
@@ -149,7 +149,7 @@ test("an event that is too large for the log is refused, and the end can still b
   expect(events()).toEqual([{ run_failed: expect.anything() }]);
 });
 
-test("after a failed append nothing more is written, and waiting callers are released", async () => {
+test("writes nothing after a failed append, and releases waiting callers", async () => {
   const { publisher, answers, appends, failures, say } = publisherOn({ quick: false });
   let wait: Promise<void> | undefined;
   for (let i = 0; i < 4 && !wait; i++) wait = say("x".repeat(100_000));
@@ -161,7 +161,7 @@ test("after a failed append nothing more is written, and waiting callers are rel
   expect(appends).toHaveLength(1);
 });
 
-test("one that is abandoned writes nothing more and leaves no timer", async () => {
+test("an abandoned publisher writes nothing more and leaves no timer", async () => {
   const { publisher, clock, say, events } = publisherOn();
   say("a");
   say("b");

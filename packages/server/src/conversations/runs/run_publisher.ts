@@ -140,7 +140,7 @@ export class RunPublisher {
       const batch = this.#take();
       try {
         await this.#options.append(batch.map(({ text }) => text));
-        // The counter is 0 when the queue was dropped meanwhile.
+        // The counter is 0 when the queue was dropped in between.
         for (const { bytes } of batch) this.#bytes = Math.max(0, this.#bytes - bytes);
         const now = this.#clock.now();
         for (const { at } of batch) this.#options.onAppended?.(now - at);

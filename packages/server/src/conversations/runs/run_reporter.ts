@@ -30,7 +30,7 @@ export class RunReporter {
     });
   }
 
-  /** Resolves when every event so far is appended or given up. */
+  /** Resolves when every event so far is appended or abandoned. */
   async drain(): Promise<void> {
     await Promise.all(this.#last.values());
   }

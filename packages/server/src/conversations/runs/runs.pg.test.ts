@@ -14,7 +14,7 @@ const never = engineOf(async function* (_, signal) {
   await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 });
 
-test("a run goes on and ends without any socket", async () => {
+test("a run completes without any socket", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const { plane, log } = await servers.start({ engine: engine.factory });
@@ -26,7 +26,7 @@ test("a run goes on and ends without any socket", async () => {
   expect(answerOf(await eventsOf(log, conv))).toBe("hello: done");
 });
 
-test("the engine gets what was said before, and not what it is asked now", async () => {
+test("the engine gets the earlier messages as history, without the current one", async () => {
   await using servers = await Servers.open();
   const turns: Turn[] = [];
   const { plane } = await servers.start({
@@ -48,7 +48,7 @@ test("the engine gets what was said before, and not what it is asked now", async
   expect(turns[1]!.message).toBe("two");
 });
 
-test("a stop ends the run with what it had said, and the conversation takes the next message", async () => {
+test("a stop ends the run and keeps its text, and the conversation accepts the next message", async () => {
   await using servers = await Servers.open();
   const { plane, log, told } = await servers.start({ engine: never });
   const conv = convId();
@@ -68,7 +68,7 @@ test("a stop ends the run with what it had said, and the conversation takes the 
 test.each([
   ["with a wakeup", true, 60_000],
   ["with the next renewal when the wakeup is lost", false, 6_000],
-])("a run on another server is stopped %s", async (_, wakeupsOn, leaseMs) => {
+])("stops a run on another server %s", async (_, wakeupsOn, leaseMs) => {
   await using servers = await Servers.open();
   servers.wakeupsOn = wakeupsOn;
   const a = await servers.start({ engine: never, leaseMs });
@@ -81,7 +81,7 @@ test.each([
   expect(end).toEqual({ run_stopped: { reason: "stopped" } });
 });
 
-test("an interruption from another server stops the run, and the server that had it starts the next", async () => {
+test("an interrupt on another server stops the run, and its server starts the next one", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const a = await servers.start({ engine: engine.factory });
@@ -96,7 +96,7 @@ test("an interruption from another server stops the run, and the server that had
   expect(await endOf(a.log, conv, first.run_id!)).toEqual({ run_stopped: { reason: "interrupted" } });
 });
 
-test("an engine that throws ends its run with a sentence and an error id; the exception is for operators", async () => {
+test("an engine that throws ends its run with a message and an error id; operators get the exception", async () => {
   await using servers = await Servers.open();
   const { plane, log, told } = await servers.start({
     engine: engineOf(async function* () {
@@ -124,7 +124,7 @@ test("an engine that throws ends its run with a sentence and an error id; the ex
   await plane.chat(ada, { convId: conv, message: "again" });
 });
 
-test("a PublicError is shown as it is, with its code", async () => {
+test("shows a PublicError unchanged, with its code", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({
     // biome-ignore lint/correctness/useYield: it has nothing to say.
@@ -145,7 +145,7 @@ test("a PublicError is shown as it is, with its code", async () => {
   expect(runs[0]!.detail).toMatch(/no model.*Caused by: Error: hunter2/s);
 });
 
-test("an engine that cannot be made, and one that says what nobody knows, end the run the same way", async () => {
+test("an engine that cannot be made, and one with an unknown event, fail the run with engine_failed", async () => {
   await using servers = await Servers.open();
   const factories = [
     () => {
@@ -164,7 +164,7 @@ test("an engine that cannot be made, and one that says what nobody knows, end th
   }
 });
 
-test("a run that takes too long is ended with a timeout", async () => {
+test("ends a run that takes too long with a timeout", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({ engine: never, runTimeoutMs: 50 });
   const conv = convId();
@@ -177,7 +177,7 @@ test("a run that takes too long is ended with a timeout", async () => {
 test.each([
   ["that says too much", "x".repeat(1_000), 100],
   ["that says too much at once", "x".repeat(300_000), 3],
-])("an engine %s is ended with too_large, and what was written stays", async (_, text, times) => {
+])("an engine %s ends its run with too_large, and the text before stays", async (_, text, times) => {
   await using servers = await Servers.open();
   let ended = false;
   const { plane, log } = await servers.start({
@@ -202,7 +202,7 @@ test.each([
   expect(events.at(-1)!.event).toHaveProperty("run_failed");
 });
 
-test("what an engine says at its end is in the log", async () => {
+test("writes the engine's reason and usage to the log", async () => {
   await using servers = await Servers.open();
   const { plane, log } = await servers.start({
     engine: engineOf(async function* () {
@@ -216,7 +216,7 @@ test("what an engine says at its end is in the log", async () => {
   });
 });
 
-test("no token waits for the log: the engine is done while the log is still busy with the first one", async () => {
+test("tokens do not wait for the log: the engine ends while the first append is still running", async () => {
   await using servers = await Servers.open();
   const log = Promise.withResolvers<void>();
   let done = false;
@@ -274,7 +274,7 @@ test("an append whose answer is lost is neither repeated nor left out", async ()
   expect(count).toBeGreaterThan(3);
 });
 
-test("an authority that fails is asked again and never harms the run", async () => {
+test("retries a failing event log, which never harms the run", async () => {
   await using servers = await Servers.open();
   const told: string[] = [];
   let failures = 0;
@@ -296,7 +296,7 @@ test("an authority that fails is asked again and never harms the run", async () 
   expect(told).toEqual(["run.started", "run.completed"]);
 });
 
-test("a server that stops ends its runs with a reason, leaves the queue to the others, and takes nothing new", async () => {
+test("a stopping server ends its runs with a reason, leaves the queue to others, and accepts nothing new", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   let closed = 0;
@@ -328,7 +328,7 @@ test("a server that stops ends its runs with a reason, leaves the queue to the o
   expect(await until("its end", () => endOf(b.log, conv, second.run_id!))).toHaveProperty("run_finished");
 });
 
-test("a server that drains completes its answers, takes no new message, and leaves the queue to others at once", async () => {
+test("a draining server completes its answers, accepts no message, and hands its queue over at once", async () => {
   await using servers = await Servers.open();
   const [engine, others] = [new GatedEngine(), new GatedEngine()];
   const a = await servers.start({ engine: engine.factory });
@@ -357,7 +357,7 @@ test("a server that drains completes its answers, takes no new message, and leav
   expect(engine.started).toEqual(["one"]);
 });
 
-test("a drain without a running answer is over at once, and one whose time is up leaves the rest to the stop", async () => {
+test("a drain without an active run ends at once, and one that times out leaves the rest to the stop", async () => {
   await using servers = await Servers.open();
   const clock = new ManualClock(Date.now());
   const idle = await servers.start({ engine: never, clock });
@@ -382,7 +382,7 @@ test("a drain without a running answer is over at once, and one whose time is up
   expect((await endOf(log, conv, run_id!))?.run_failed?.code).toBe("server_lost");
 });
 
-test("messages that interrupt are answered in the order in which they were sent", async () => {
+test("answers interrupting messages in the order in which they were sent", async () => {
   await using servers = await Servers.open();
   const gate = Promise.withResolvers<void>();
   const started: string[] = [];
@@ -404,7 +404,7 @@ test("messages that interrupt are answered in the order in which they were sent"
   expect(started).toEqual(["zero", "one", "two", "waits"]);
 });
 
-test("as many runs as there may be engines, and not one more", async () => {
+test("runs as many conversations as there may be engines, and no more", async () => {
   await using servers = await Servers.open();
   const { plane } = await servers.start({ engine: never, maxEngines: 2 });
   await plane.chat(ada, { convId: convId(), message: "one" });

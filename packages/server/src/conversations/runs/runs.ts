@@ -28,7 +28,7 @@ export interface RunsOptions extends AnswerDeps {
   readonly quota: ConcurrencyQuota;
   /** Tells the other servers that there are runs to take over, or queued ones to start. */
   readonly wakeOthers: () => void;
-  /** A waiting run is to stop: somebody has to end it. */
+  /** A waiting run must end: some server has to end it. */
   readonly recover: (run: ClaimedRun) => void;
   /** A run of the queue has begun. */
   readonly onDequeued: (run: ClaimedRun) => void;
@@ -42,7 +42,7 @@ export interface Runs extends Service {
   cancel(runId: string): void;
   /** Starts a claimed run in the background; resolves with its cursor when its start is durable. */
   begin(run: ClaimedRun): Promise<string>;
-  /** Whether another server's run can continue here: its engine says so, and this server takes runs. */
+  /** Whether another server's run can continue here: its engine allows it, and this server accepts runs. */
   canResume(run: ClaimedRun): boolean;
   /** Continues a run of another server in the background; resolves when its log is open. */
   resume(run: ClaimedRun, resumed: ResumedRun): Promise<string>;
@@ -272,7 +272,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     },
   });
 
-  /** Checks again after waiting, because a run may have been claimed meanwhile. */
+  /** Checks again after waiting, because a run may have been claimed in between. */
   async function allEnded(): Promise<void> {
     while (all.size > 0) await Promise.all([...all.values()].map((active) => active.done));
   }

@@ -23,14 +23,14 @@ const textOf = async (...args: Parameters<typeof eventsOf>) =>
   JSON.stringify(await eventsOf(...args), ofBigint);
 const ofBigint = (_: string, value: unknown) => (typeof value === "bigint" ? String(value) : value);
 
-/** A server whose time stands still: it renews nothing, and knows nothing of it. */
+/** A server with a stopped clock: it renews nothing, without noticing. */
 async function pausedServer(servers: Servers, engine: GatedEngine, leaseMs = 200) {
   const clock = new ManualClock(Date.now());
   const server = await servers.start({ engine: engine.factory, clock, leaseMs });
   return { ...server, clock };
 }
 
-test("the run of a server that is gone is marked failed by another one, which says so everywhere", async () => {
+test("another server marks the run of a lost server as failed, in the log and the event log", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
@@ -48,7 +48,7 @@ test("the run of a server that is gone is marked failed by another one, which sa
   await other.plane.chat(ada, { convId: conv, message: "two" });
 });
 
-test("a paused server that wakes up writes nothing more", async () => {
+test("a paused server writes nothing after it wakes", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const paused = await pausedServer(servers, engine);
@@ -76,7 +76,7 @@ test("a paused server that wakes up writes nothing more", async () => {
   expect(await other.plane.run(ada, conv)).toMatchObject({ run_id: next.run_id, status: "finished" });
 });
 
-test("a paused server that wakes up in the middle of an answer stops its engine", async () => {
+test("a paused server that wakes during an answer stops its engine", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const paused = await pausedServer(servers, engine);
@@ -94,7 +94,7 @@ test("a paused server that wakes up in the middle of an answer stops its engine"
   expect(await textOf(other.log, conv)).toBe(before);
 });
 
-test("a takeover begins when the lease ends, not at a regular sweep after it", async () => {
+test("a takeover starts when the lease ends, not at the next regular sweep", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine, 1_000);
@@ -105,7 +105,7 @@ test("a takeover begins when the lease ends, not at a regular sweep after it", a
   expect(await until("the end", () => endOf(other.log, conv, run_id!))).toHaveProperty("run_failed");
 });
 
-test("a message waits for the takeover of a run whose lease is not renewed, and is answered", async () => {
+test("a message waits for the takeover of a run with an expired lease, and is answered", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine, 1_000);
@@ -118,7 +118,7 @@ test("a message waits for the takeover of a run whose lease is not renewed, and 
   expect((await endOf(other.log, conv, first.run_id!))?.run_failed?.code).toBe("server_lost");
 });
 
-test("a server that pauses before it writes a run's first entry writes nothing after the takeover", async () => {
+test("a server paused before its run's first entry writes nothing after the takeover", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const clock = new ManualClock(Date.now());
@@ -147,7 +147,7 @@ test("a server that pauses before it writes a run's first entry writes nothing a
   await other.plane.chat(ada, { convId: conv, message: "two" });
 });
 
-test("after the log was lost, a run that is taken over has its end in the new one, and so has what waited behind it", async () => {
+test("after a lost log, a taken-over run and the runs queued behind it end in the new log", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine, 1_000);
@@ -174,7 +174,7 @@ test("after the log was lost, a run that is taken over has its end in the new on
   expect(await until("its end", () => endOf(last.log, conv, second.run_id!))).toHaveProperty("run_failed");
 });
 
-test("a message takes the conversation over as soon as the lease is over, without waiting for anybody", async () => {
+test("a message takes over the conversation as soon as the lease ends, without waiting for a sweep", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
@@ -200,7 +200,7 @@ test("a message takes the conversation over as soon as the lease is over, withou
   ]);
 });
 
-test("an end that the lost server has still written counts, and gets no second one", async () => {
+test("an end that the lost server still wrote counts, and gets no second one", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
@@ -217,10 +217,10 @@ test("an end that the lost server has still written counts, and gets no second o
   await until("the authority's event", () => other.told.includes(`${run_id} run.completed`));
 });
 
-test("what waited behind a lost run is started by the server that took it over", async () => {
+test("the server that takes a lost run over starts the queued one", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
-  // Both messages come before its lease is over.
+  // Both messages arrive before its lease ends.
   const gone = await pausedServer(servers, engine, 3_000);
   const conv = convId();
   await gone.plane.chat(ada, { convId: conv, message: "one" });
@@ -232,7 +232,7 @@ test("what waited behind a lost run is started by the server that took it over",
   );
 });
 
-test("stopping a run that is lost ends it", async () => {
+test("stopping a lost run ends it", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
@@ -288,7 +288,7 @@ test("a server that was only late keeps its runs", async () => {
   expect(await until("the end", () => endOf(log, conv, run_id!))).toHaveProperty("run_finished");
 });
 
-test("a server that writes its end in the very moment of the takeover is shut out, or heard: never both", async () => {
+test("a server that writes its end during the takeover is either fenced or accepted, never both", async () => {
   await using servers = await Servers.open();
   const engine = new GatedEngine();
   const gone = await pausedServer(servers, engine);
@@ -300,7 +300,7 @@ test("a server that writes its end in the very moment of the takeover is shut ou
   await servers.start({
     engine: quick,
     leaseMs: 100,
-    // Whenever the other one has looked into the log, the lost server wakes and writes.
+    // Whenever the other one has read the log, the lost server wakes and writes.
     wrapLog: (log) => ({
       ...log,
       async read(...args) {
@@ -317,7 +317,7 @@ test("a server that writes its end in the very moment of the takeover is shut ou
   await expect(late[0]).rejects.toThrow(/higher fencing token/);
 });
 
-test("an end that the authority log was never told of is reported by the next sweep", async () => {
+test("the next sweep reports a run's end that the event log never got", async () => {
   await using servers = await Servers.open();
   const deaf = await servers.start({
     engine: quick,

@@ -40,7 +40,7 @@ export interface Takeover extends Service {
 }
 
 const BATCH_SIZE = 50;
-/** How often a run is resumed. One that ends every server that runs it must not end them all. */
+/** The limit of resumptions. A run that ends every server that runs it must not end them all. */
 const MAX_RESUMES = 3;
 /** A sweep in the millisecond of the expiry would come too early. */
 const EXPIRY_SLACK_MS = 5;
@@ -86,7 +86,7 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
       await leases.park(lost, found.waits);
       return true;
     }
-    // One without a cursor was never accepted. Its sender was told, or sends again.
+    // A run without a cursor was never accepted. Its sender got an error, or sends again.
     if (lost.stop !== null || (lost.cursor === null && !found.begun)) return false;
     const rows = await messages.ofRun(lost);
     const question = await messages.question(lost);
@@ -183,13 +183,13 @@ async function writeEnd(
     const entry = entryText(lost.runId, endEvent(outcome));
     await log.append(lost.logName, [entry], { fence: lost.fence, epoch });
   } catch (error) {
-    // A log that is gone needs no end.
+    // A missing log needs no end.
     if (!(error instanceof StreamGone)) throw error;
   }
   return outcome;
 }
 
-/** What a log has of a run. */
+/** The part of a run in a log. */
 interface FoundRun {
   /** Whether it has, or owes to a client, its start. */
   readonly begun: boolean;
@@ -200,7 +200,7 @@ interface FoundRun {
   readonly waits?: readonly PendingCallJson[];
 }
 
-/** Of a run that waited, everything is in the table. */
+/** A run that waited is complete in the table. */
 const WAITED: FoundRun = { begun: true, seen: true };
 
 /** Opens the log of a run without a server. Returns the epoch; undefined when the conversation was deleted. */

@@ -22,7 +22,7 @@ import {
 /** The size of one replay write. */
 const CHUNK_BYTES = 64 << 10;
 
-/** Where a socket starts: now, after a cursor, or with the last messages. */
+/** The start of a socket: now, after a cursor, or with the last messages. */
 export type StartPosition =
   | { readonly kind: "now" }
   | { readonly kind: "after"; readonly cursor: Cursor }
@@ -36,7 +36,7 @@ export interface TimelineSubscriber {
   end(error: KhalaError): void;
 }
 
-/** Loads the newest messages at the reader's head: so many, or a page. See loadSnapshot. */
+/** Loads the newest messages at the reader's head: the given number, or a page. See loadSnapshot. */
 export type LoadSnapshot = (messages?: number) => Promise<Snapshot | undefined>;
 
 /** One socket's subscription to a conversation: replays the backlog, then goes live without a gap. */

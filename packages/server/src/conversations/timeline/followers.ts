@@ -22,7 +22,7 @@ import type { TimelineFrame } from "./timeline.ts";
 
 const READ_TIMEOUT_MS = 10_000;
 
-/** What followers need of their conversations. */
+/** The parts of a conversation that followers need. */
 export interface FollowersOptions {
   readonly store: Store;
   readonly messages: MessageStore;
@@ -36,7 +36,7 @@ export interface FollowersOptions {
   readonly stopping: AbortSignal;
 }
 
-/** Who follows conversations on this server: sockets, and streams of runs. */
+/** The followers of conversations on this server: sockets, and streams of runs. */
 export interface Followers extends Pick<ConversationPlane, "attach" | "follow" | "attachedTo"> {
   /** The newest messages, and the cursor at which they are. */
   snapshot(conversation: ConversationRef, limits: PageLimits): Promise<Snapshot & { cursor: string }>;

@@ -9,7 +9,7 @@ import { conversationMetrics } from "../metrics.ts";
 import { entryText } from "../runs/run_log.ts";
 import { ConversationReader, EndOfTick } from "./reader.ts";
 
-test("a store that lost its last moments and numbers on is noticed by the first word, though the line was never cut", async () => {
+test("the first new entry reveals a store that lost its last entries and reuses their numbers", async () => {
   let now = Date.now();
   // No two entries within a millisecond: a store that starts again takes longer than that.
   const context = await testContext({ clock: { ...systemClock, now: () => now++ } });

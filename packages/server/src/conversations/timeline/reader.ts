@@ -87,7 +87,7 @@ export class ConversationReader implements Watcher, TickListener {
     this.#options = options;
   }
 
-  /** Starts at the head of the log, before any follower is told that it is connected. */
+  /** Starts at the head of the log, before any follower is notified that it is connected. */
   static async start(context: Context, options: ReaderOptions): Promise<ConversationReader> {
     const reader = new ConversationReader(context, options);
     // Watch first, then read: an entry appended in between is found by its sequence number.
@@ -231,7 +231,7 @@ export class ConversationReader implements Watcher, TickListener {
         failures = 0;
         if (signal.aborted) return;
         if (page?.epoch !== this.#epoch) return await this.#endReplaced();
-        // Acknowledged entries are gone: the store lost its last writes in a crash or failover.
+        // Acknowledged entries are missing: the store lost its last writes in a crash or failover.
         if (page.head.seq < this.head.seq) return this.#end("trimmed");
         const [first] = page.entries;
         if (first && first.seq !== this.head.seq + 1n) return this.#end("trimmed");

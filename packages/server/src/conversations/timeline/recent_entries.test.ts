@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Entry } from "../log/log.ts";
 import { RecentEntries } from "./recent_entries.ts";
 
-test("whatever is added, it holds the newest entries within its bytes, without a hole", () => {
+test("holds the newest entries within its bytes, without a gap", () => {
   fc.assert(
     fc.property(fc.array(fc.nat(3_000), { maxLength: 80 }), (sizes) => {
       const recent = new RecentEntries({ seq: 5n, time: 1 }, 10_000);
@@ -30,7 +30,7 @@ test("whatever is added, it holds the newest entries within its bytes, without a
   );
 });
 
-test("what comes out is what went in, asked for again and again or not until the end", () => {
+test("returns entries unchanged, however often they are read", () => {
   const data = fc.string({ unit: "grapheme", maxLength: 300 });
   const step = fc.record({ data, ms: fc.nat(5), ask: fc.boolean() });
   fc.assert(
@@ -58,7 +58,7 @@ test("what comes out is what went in, asked for again and again or not until the
   );
 });
 
-test("a position whose entry was replaced by a later one is not here", () => {
+test("does not know a position whose entry was replaced", () => {
   const recent = new RecentEntries({ seq: 0n, time: 3 }, 10_000);
   const entry = { seq: 1n, time: 5, data: JSON.stringify({ event: {} }) };
   recent.add(entry);
@@ -69,7 +69,7 @@ test("a position whose entry was replaced by a later one is not here", () => {
   expect(recent.after({ seq: 0n, time: 2 })).toBeUndefined();
 });
 
-test("an entry whose number was another's is known by its time; what is not here, or comes next, contradicts nothing", () => {
+test("tells a replaced entry by its time, and contradicts no unknown or next position", () => {
   const recent = new RecentEntries({ seq: 4n, time: 3 }, 10_000);
   const entry = { seq: 5n, time: 5, data: JSON.stringify({ event: {} }) };
   recent.add(entry);

@@ -63,7 +63,7 @@ export class RecentEntries {
     return this.#bytes.readDoubleLE(at);
   }
 
-  /** Where the entry that begins here ends. */
+  /** The end of the entry that begins here. */
   #endOf(start: number): number {
     return start + TEXT_AT + this.#bytes.readUInt32LE(start + LENGTH_AT);
   }

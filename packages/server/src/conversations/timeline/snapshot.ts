@@ -14,13 +14,13 @@ import { type RunEnd, Transcript } from "./transcript.ts";
 export interface Snapshot {
   /** Oldest first. */
   readonly messages: readonly TranscriptMessageJson[];
-  /** Those of the active run. */
+  /** The messages of the active run. */
   readonly current: readonly TranscriptMessageJson[];
-  /** Where older ones go on. */
+  /** The cursor of older messages. */
   readonly before: string | undefined;
   /** The end of a run, if it came after what is stored. */
   endOf(runId: string): RunEnd | undefined;
-  /** What a run waits for, if it began to after what is stored. */
+  /** The calls a run waits for, if it began to wait after the stored messages. */
   waitingFor(runId: string): readonly PendingCallJson[] | undefined;
 }
 

@@ -4,7 +4,7 @@ import { eventFrame, helloFrame, readEntry, runOf } from "./timeline.ts";
 
 const entry = (data: object) => ({ seq: 12n, time: 1_700_000_000_000, data: JSON.stringify(data) });
 
-test("an entry is a frame with its sequence, the cursor after it, its run and its event", () => {
+test("a frame has the entry's sequence, the cursor after it, the run and the event", () => {
   const event = { text_delta: { message_id: "m", text: 'a "quoted" line\nü' } };
   const frame = eventFrame("c1", "e1", entry({ run_id: "r", event }));
   expect(JSON.parse(frame.json)).toEqual({
@@ -20,7 +20,7 @@ test.each([
   ["without a run", {}],
   ["with an empty one", { run_id: "" }],
   ["with the zero UUID", { run_id: "00000000-0000-0000-0000-000000000000" }],
-])("an event %s is forwarded, and belongs to none", (_, run) => {
+])("an event %s is forwarded, and belongs to no run", (_, run) => {
   const event = { custom: { name: "search_result", data: { hits: 2 } } };
   expect(readEntry(entry({ ...run, event }))).toEqual({ seq: 12n, runId: "", event });
   expect(JSON.parse(eventFrame("c1", "e1", entry({ ...run, event })).json)).toMatchObject({
@@ -29,7 +29,7 @@ test.each([
   });
 });
 
-test("a frame is encoded once for each kind of socket, and says the same on both", () => {
+test("encodes a frame once per kind of socket, with the same content", () => {
   const frame = helloFrame("c1", "e1.0-0", null, []);
   expect(frame.plain).toBe(frame.plain);
   expect(frame.phoenix).toBe(frame.phoenix);
@@ -39,7 +39,7 @@ test("a frame is encoded once for each kind of socket, and says the same on both
 
 const ENDS = ["run_finished", "run_failed", "run_stopped"];
 
-test("whatever is said, the frame is that of the event as it was read, and the run is known without reading it", () => {
+test("a frame has the event as it was read, and the run is known without parsing it", () => {
   const text = fc.string({ unit: "binary" });
   const event = fc.oneof(
     fc.record({ text_delta: fc.record({ message_id: fc.uuid(), text }) }),

@@ -18,7 +18,7 @@ test.each(FOLD_CASES)("$name", ({ events, messages }) => {
   expect(transcriptOf(events, "r").last()).toEqual(messages);
 });
 
-test("the active run is named until it ends", () => {
+test("names the active run until it ends", () => {
   const transcript = transcriptOf([started, delta("old", "a"), { run_finished: {} }], "first");
   expect(transcript.running).toBeUndefined();
   transcript.add({ runId: "second", event: started });
@@ -27,7 +27,7 @@ test("the active run is named until it ends", () => {
   expect(transcript.last(1).map(({ message_id }) => message_id)).toEqual(["b"]);
 });
 
-test("stored messages are continued", () => {
+test("continues stored messages", () => {
   const before = transcriptOf([started, delta("Hel")]).last();
   const transcript = new Transcript(before);
   transcript.add({ runId: "run", event: delta("lo") });
@@ -45,15 +45,15 @@ test.each([
   expect(transcript.running).toBeUndefined();
 });
 
-test("what was handed out does not change under its reader", () => {
+test("messages returned before do not change", () => {
   const transcript = transcriptOf([started, delta("one")]);
   const before = transcript.last();
   transcript.add({ runId: "run", event: delta(" two") });
   expect(before[0]!.parts).toEqual([{ text: "one" }]);
 });
 
-describe("however a text is cut into deltas", () => {
-  test("it comes to the same", () => {
+describe("a text cut into any deltas", () => {
+  test("is the same text", () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: "grapheme" })), (pieces) => {
         const whole = pieces.join("");

@@ -63,7 +63,7 @@ export class Transcript {
     return this.#ended.get(runId);
   }
 
-  /** What a run waits for, if it was seen to wait. */
+  /** The calls a run waits for, if it is waiting. */
   waitingFor(runId: string): readonly PendingCallJson[] | undefined {
     return this.#waiting.get(runId);
   }
@@ -219,7 +219,7 @@ export class Transcript {
     return id;
   }
 
-  /** Another branch is active: all after the parent goes, or all, if the parent is not known. */
+  /** Another branch is active: everything after the parent is removed, or everything, if the parent is unknown. */
   #branch({ parent_id = "", messages = [] }: BranchChangedJson): void {
     let after = !this.#messages.has(parent_id);
     for (const id of [...this.#messages.keys()]) {

@@ -46,7 +46,7 @@ async function recording(engine?: EngineFactory) {
 }
 
 describe("a message of parts", () => {
-  test("reaches the engine with its files, and the log, and the history of the next turn", async () => {
+  test("reaches the engine with its files, the log, and the history of the next turn", async () => {
     const { server, turns } = await recording();
     const convId = newConv();
     const stored = await server.plane.putFile(ada, convId, { name: "a.png", bytes: once(PNG) });
@@ -73,7 +73,7 @@ describe("a message of parts", () => {
     expect(turns[1]!.history[0]!.parts).toEqual(expected);
   });
 
-  test("may be files alone, which are then its title", async () => {
+  test("may consist of files only, which are then its title", async () => {
     const { server, turns } = await recording();
     const convId = newConv();
     const parts = [{ file: { url: dataUrl(PNG), name: "cat.png" } }];
@@ -103,7 +103,7 @@ describe("a message of parts", () => {
     expect(turns[1]).toMatchObject({ parts: [{ file: { url: /^\/files\// } }], params: { n: 1 } });
   });
 
-  test("is refused with the field when a file cannot be taken", async () => {
+  test("is refused with the field when a file cannot be used", async () => {
     const { server } = await recording();
     const [mine, other] = [newConv(), newConv()];
     const { url } = await server.plane.putFile(ada, other, { name: "f", bytes: once(PNG) });
@@ -144,7 +144,7 @@ describe("a message of parts", () => {
 });
 
 describe("params", () => {
-  test("have the type and the conversions of the engine's schema, and what it does not accept is refused", async () => {
+  test("have the type and conversions of the engine's schema, and are refused otherwise", async () => {
     const seen: unknown[] = [];
     const engine = defineEngine({
       params: z.object({ tone: z.enum(["dry", "warm"]).default("dry"), since: z.coerce.date().optional() }),
@@ -170,7 +170,7 @@ describe("params", () => {
     expect(defineEngine({ params: type({ n: "number" }), async *run() {} }).params).toBeDefined();
   });
 
-  test("are an object of any content without a schema, and bounded", async () => {
+  test("are any bounded object without a schema", async () => {
     const { server, turns } = await recording();
     const convId = newConv();
     await server.plane.chat(ada, { convId, message: "hi", params: { any: [1, { thing: null }] } });
@@ -185,7 +185,7 @@ describe("params", () => {
 });
 
 describe("an engine", () => {
-  test("posts beside its answer, in order, and each post has a message of its own", async () => {
+  test("posts beside its answer, in order, with a message for each post", async () => {
     const { server } = await recording(
       engineOf(async function* ({ post }) {
         yield { text_delta: { text: "before " } };
@@ -215,7 +215,7 @@ describe("an engine", () => {
     expect(new Set([answer, events[4]!.custom!.message_id, events[5]!.message!.message_id]).size).toBe(3);
   });
 
-  test("may say what is too large for the log: it becomes files, and the run does not fail", async () => {
+  test("may send events too large for the log: they become files, and the run does not fail", async () => {
     const big = { rows: Array.from({ length: 30_000 }, (_, i) => `row ${i} äöü`) };
     const long = "wörd ".repeat(80_000);
     const image = dataUrl(Buffer.concat([PNG, randomBytes(400_000)]));

@@ -16,7 +16,7 @@ interface RunOf extends ConversationId {
   readonly runId: string;
 }
 
-/** What the waiting run `r` waits for, as JSON. */
+/** The calls the waiting run `r` waits for, as JSON. */
 export const WAITS_FOR = `CASE WHEN r.status = 'waiting' THEN (
     SELECT jsonb_agg(jsonb_build_object('message_id', w.message_id, 'tool_call_id', w.tool_call_id, 'tool', w.tool,
       'waits_for', w.waits_for) ORDER BY w.created_at, w.tool_call_id)
@@ -38,7 +38,7 @@ export function pendingCalls(messages: readonly TranscriptMessageJson[]): Pendin
 }
 
 /**
- * Makes a run wait for its tool calls, without a server and a lease. If it was to stop meanwhile, its lease ends now, and a
+ * Makes a run wait for its tool calls, without a server and a lease. If it was stopped in between, its lease ends now, and a
  * takeover ends it. Returns false then, and when the lease is lost.
  */
 export async function parkRun(
@@ -101,7 +101,7 @@ export interface AwaitedCall {
   readonly contentHash: string | null;
   readonly cursor: string | null;
   readonly decidedBy: string | null;
-  /** How many calls of its run are undecided. */
+  /** The number of undecided calls of its run. */
   readonly pending: number;
 }
 

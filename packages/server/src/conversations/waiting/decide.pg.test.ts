@@ -20,7 +20,7 @@ afterEach(() => servers[Symbol.asyncDispose]());
 const PAY = { tool_call_id: "pay", tool: "pay", input: { euros: 5 } };
 const ASK = { tool_call_id: "ask", tool: "ask", input: { question: "Where?" } };
 
-/** Asks for an approval to pay, or for what the client knows, or for both, as the message says; then says how it went. */
+/** Asks for an approval to pay, for a client's output, or for both, by the message; then reports the results. */
 class Asking {
   readonly turns: Turn[] = [];
   paid = 0;
@@ -68,7 +68,7 @@ async function waiting(server: TestServer, message: string, conv = newConv()) {
   return { conv, runId: run_id! };
 }
 
-test("a run that needs an approval waits, and says in the state and the log what for", async () => {
+test("a run that needs an approval waits, and the state and the log list its calls", async () => {
   const server = await start(new Asking());
   const { conv, runId } = await waiting(server, "pay and ask");
   const message_id = expect.any(String);
@@ -86,7 +86,7 @@ test("a run that needs an approval waits, and says in the state and the log what
   expect((await kindsOf(server.log, conv, runId)).at(-1)).toBe("run_waiting");
 });
 
-test("an approval on another server, after every server of the run is gone, continues it once and executes the tool once", async () => {
+test("after every server of the run is lost, an approval on another continues it and executes the tool once", async () => {
   const engine = new Asking();
   const first = await start(engine);
   const { conv, runId } = await waiting(first, "pay");
@@ -127,7 +127,7 @@ test("a denial reaches the engine with its reason, and the tool is not executed"
   expect((await answer(server, conv)).parts!.at(-1)).toEqual({ text: "Not paid: Too much. Done." });
 });
 
-test("several calls of one step are all decided before the run goes on", async () => {
+test("waits for the decisions on all calls of a step before the run continues", async () => {
   const engine = new Asking();
   const server = await start(engine);
   const { conv } = await waiting(server, "pay and ask");
@@ -142,7 +142,7 @@ test("several calls of one step are all decided before the run goes on", async (
   expect((await answer(server, conv)).parts!.at(-1)).toEqual({ text: '{"city":"Bern"}. Done.' });
 });
 
-test("a client says that it could not execute a tool", async () => {
+test("a client can report that it failed to execute a tool", async () => {
   const server = await start(new Asking());
   const { conv } = await waiting(server, "ask");
   await decide(server, conv, "ask", { error: "No camera" });
@@ -150,7 +150,7 @@ test("a client says that it could not execute a tool", async () => {
   expect((await answer(server, conv)).parts!.at(-1)).toEqual({ text: "No camera. Done." });
 });
 
-test("the same decision again is answered the same, and another one is already_decided", async () => {
+test("a repeated decision gets the same answer, and a different one is already_decided", async () => {
   const engine = new Asking();
   const [a, b] = [await start(engine), await start(engine)];
   const { conv } = await waiting(a, "pay");
@@ -166,7 +166,7 @@ test("the same decision again is answered the same, and another one is already_d
   expect(engine.turns).toHaveLength(2);
 });
 
-test("a decision that does not fit is refused with its field, and one of nothing is not_found", async () => {
+test("refuses an invalid decision with its field, and one of an unknown call as not_found", async () => {
   const server = await start(new Asking());
   const { conv } = await waiting(server, "pay and ask");
   const refused = async (callId: string, decision: DecideToolRequestJson, want: object) =>
@@ -210,7 +210,7 @@ test("stop ends a waiting run as stopped, and withdraws its calls", async () => 
   expect(server.told).toContain(`${runId} run.stopped`);
 });
 
-test("while a run waits, a message is refused, or queued, or interrupts it", async () => {
+test("while a run waits, a message is refused, queued, or interrupts it", async () => {
   const engine = new Asking();
   const server = await start(engine);
   const { conv, runId } = await waiting(server, "pay");
@@ -226,7 +226,7 @@ test("while a run waits, a message is refused, or queued, or interrupts it", asy
   expect(engine.turns.map(({ message }) => message)).toEqual(["pay", "now", "later"]);
 });
 
-test("an idempotency key of a waiting run is answered the same", async () => {
+test("the idempotency key of a waiting run gets the same answer", async () => {
   const server = await start(new Asking());
   const conv = newConv();
   const send = () => server.plane.chat(ada, { convId: conv, message: "pay", idempotencyKey: "k" });
@@ -235,7 +235,7 @@ test("an idempotency key of a waiting run is answered the same", async () => {
   expect(await send()).toEqual(first);
 });
 
-test("a waiting run is deleted with its conversation", async () => {
+test("deletes a waiting run with its conversation", async () => {
   const server = await start(new Asking());
   const { conv } = await waiting(server, "pay");
   await server.plane.remove(ada, conv);
@@ -248,7 +248,7 @@ test("a waiting run is deleted with its conversation", async () => {
   expect(left).toEqual([]);
 });
 
-test("sweeps and the time of a run leave a waiting run alone, and it takes no place on the server", async () => {
+test("sweeps and the run timeout leave a waiting run alone, and it takes no slot", async () => {
   const server = await start(new Asking(), { maxRunsPerOrg: 1, leaseMs: 300, runTimeoutMs: 1 << 30 });
   const { conv } = await waiting(server, "pay");
   for (let i = 0; i < 3; i++) await server.plane.sweep();
@@ -260,7 +260,7 @@ test("sweeps and the time of a run leave a waiting run alone, and it takes no pl
   await becomes(server, conv, "finished");
 });
 
-test("a late renewal of the server that let a run wait does not bring its lease back", async () => {
+test("a late lease renewal of the run's former server does not restore its lease", async () => {
   const server = await start(new Asking());
   const { conv, runId } = await waiting(server, "pay");
   const [{ fence }] = (await servers.database.query<{ fence: bigint }>({
@@ -272,7 +272,7 @@ test("a late renewal of the server that let a run wait does not bring its lease 
   expect(await leases.claimExpired(1, { org: ada.org, convId: conv })).toEqual([]);
 });
 
-test("an engine that cannot continue fails when it asks, and says why to the operator alone", async () => {
+test("an engine that cannot continue fails when it asks, and only operators get the reason", async () => {
   const engine = new Asking();
   engine.resumable = false;
   const server = await start(engine);
@@ -282,11 +282,11 @@ test("an engine that cannot continue fails when it asks, and says why to the ope
   expect(await endOf(server.log, conv, run_id!)).toMatchObject({ run_failed: { code: "engine_failed" } });
 });
 
-test("a server that is lost after the decision leaves the run to another one, which continues it", async () => {
+test("another server continues a run whose server is lost after the decision", async () => {
   const engine = new Asking();
   const server = await start(engine);
   const { conv, runId } = await waiting(server, "pay");
-  // As after a crash between the decision and the takeover: decided, and nobody at work.
+  // As after a crash between the decision and the takeover: decided, without a server.
   await decide(await start(engine, { maxEngines: 0 }), conv, "pay", { approve: true });
   await server.plane.sweep();
   await becomes(server, conv, "finished");
@@ -294,7 +294,7 @@ test("a server that is lost after the decision leaves the run to another one, wh
   expect((await kindsOf(server.log, conv, runId)).filter((kind) => kind === "run_resumed")).toHaveLength(1);
 });
 
-test("a run whose conversation somebody has locked when it is to go on or end is found soon after", async () => {
+test("soon finds a run that could not continue or end because its conversation was locked", async () => {
   const server = await start(new Asking(), { leaseMs: 600_000 });
   const { conv } = await waiting(server, "pay");
   const locked = Promise.withResolvers<void>();
@@ -319,7 +319,7 @@ test("a run whose conversation somebody has locked when it is to go on or end is
   await becomes(server, conv, "stopped");
 });
 
-test("a call that waits is found again when its server is lost before it stored that", async () => {
+test("finds a waiting call again when its server is lost before it stored that", async () => {
   const engine = new Asking();
   const clock = new ManualClock(Date.now());
   const gone = await start(engine, { clock, leaseMs: 600 });
@@ -344,7 +344,7 @@ test("a call that waits is found again when its server is lost before it stored 
   await clock.advance(1_000);
 });
 
-test("the state says that a run waits as soon as its log does, and a decision at once waits for the record", async () => {
+test("a run waits as soon as its log says so, and an early decision waits for the record", async () => {
   const engine = new Asking();
   const server = await start(engine);
   const conv = newConv();
@@ -360,7 +360,7 @@ test("the state says that a run waits as soon as its log does, and a decision at
   await becomes(server, conv, "finished");
 });
 
-test("a large output of a client becomes a file", async () => {
+test("stores a client's large output as a file", async () => {
   const server = await start(new Asking());
   const { conv } = await waiting(server, "ask");
   await decide(server, conv, "ask", { output: "x".repeat(200_000) });
@@ -369,7 +369,7 @@ test("a large output of a client becomes a file", async () => {
   expect(tool!.tool!.output).toEqual({ file: expect.stringMatching(/^\/files\//) });
 });
 
-test("tools of the client reach the engine, in the queue too", async () => {
+test("tools of the client reach the engine, also through the queue", async () => {
   const engine = new Asking();
   const server = await start(engine);
   const { conv } = await waiting(server, "ask");

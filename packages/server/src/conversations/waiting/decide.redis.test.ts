@@ -10,7 +10,7 @@ import { kindsOf, Servers } from "../test_support.ts";
 const ada = testViewer();
 
 test.each([false, true])(
-  "a run waits with its log in Redis, and goes on after a decision; the log lost meanwhile: %s",
+  "a run waits with its log in Redis, and continues after a decision; the log lost meanwhile: %s",
   async (lost) => {
     await using redis = await startRedis();
     await using log = await openTestLog(redis.url);

@@ -30,13 +30,13 @@ export interface DecideDeps {
   readonly waitMs: number;
 }
 
-/** What a person or a client says about a tool call that a run waits for. */
+/** The decision of a person or a client on a tool call that a run waits for. */
 export interface CallDecision {
   readonly callId: string;
   readonly decision: DecideToolRequestJson;
 }
 
-/** The result of a decision: the answer, and whether the run goes on now. */
+/** The result of a decision: the answer, and whether the run continues now. */
 export interface Decided {
   readonly answer: DecideToolResponseJson;
   readonly resumes: boolean;
@@ -48,7 +48,7 @@ const RETRY_MS = 25;
 
 /**
  * Decides a tool call, exactly once: the same decision again gets the same answer, and another one is already_decided. The
- * last decision of a run ends its wait. The conversation's row is locked meanwhile, as for every event without a server.
+ * last decision of a run ends its wait. The conversation's row is locked during this, as for every event without a server.
  */
 export async function decideCall(
   { clock }: Pick<Context, "clock">,

@@ -12,10 +12,10 @@ export const PORTABLE = `SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalsty
   SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL client_encoding = 'UTF8';
   SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0`;
 
-/** How far a backup or a restore is. */
+/** The progress of a backup or a restore. */
 export interface BackupProgress {
   readonly table: string;
-  /** Its index, from 1, of so many. */
+  /** The index of the table, from 1. */
   readonly nth: number;
   readonly tables: number;
   /** Bytes of rows so far. */
@@ -33,13 +33,13 @@ export interface BackUpOptions {
   readonly onProgress: (progress: BackupProgress) => void;
 }
 
-/** What a backup holds. */
+/** The contents of a backup. */
 export interface BackupContents {
   readonly tables: number;
   readonly rows: number;
 }
 
-/** Writes every table of the schema into a file, as of one moment. Servers may write meanwhile. */
+/** Writes every table of the schema into a file, as of one moment, beside running servers. */
 export async function backUp(client: pg.Client, options: BackUpOptions): Promise<BackupContents> {
   const { file, khala, now, signal, onProgress } = options;
   if (existsSync(file)) throw new Error(`${file} exists already. Name a new file, or delete this one.`);

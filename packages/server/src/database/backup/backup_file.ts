@@ -28,7 +28,7 @@ const headerSchema = z.object({
 });
 const trailerSchema = z.object({ rows: z.array(z.number()), sha256: z.string() });
 
-/** What a backup file says about itself. */
+/** The header of a backup file. */
 export type BackupHeader = z.infer<typeof headerSchema>;
 /** A header without what every file has. */
 export type NewBackup = Omit<BackupHeader, "format" | "version">;
@@ -140,7 +140,7 @@ export class BackupReader implements AsyncDisposable {
     }
   }
 
-  /** How much of the file is read, from 0 to 1. */
+  /** The fraction of the file that has been read, from 0 to 1. */
   get share(): number {
     return (
       (this.#bytes - (this.#stored.readableEnded ? 0 : this.#bytes - this.#stored.bytesRead)) / this.#bytes

@@ -16,7 +16,7 @@ interface SentMessage {
 const MAX_TEXT = 1_000;
 
 /**
- * Reads the request with which an agent goes on: the outputs of its frontend tools, which are the last messages, or answers
+ * Reads the request with which an agent continues: the outputs of its frontend tools, which are the last messages, or answers
  * to interrupts in `resume`. Undefined for every other request.
  */
 export function readAgUiContinuation(body: unknown): Continuation | undefined {

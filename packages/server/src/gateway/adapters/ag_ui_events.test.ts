@@ -9,7 +9,7 @@ function play(events: readonly EventJson[], translator = new AgUiEvents("t1", "r
   return [...translator.begin(), ...events.flatMap((event) => translator.event(event))];
 }
 
-test("a run begins with RUN_STARTED, ends with RUN_FINISHED, and closes in between what it opened", () => {
+test("begins with RUN_STARTED, ends with RUN_FINISHED, and closes everything opened in between", () => {
   const events = play([
     { run_started: {} },
     { status: { text: "Looking outside" } },
@@ -58,7 +58,7 @@ test("a run begins with RUN_STARTED, ends with RUN_FINISHED, and closes in betwe
   ]);
 });
 
-test("a failed run ends with RUN_ERROR, after what was open is closed", () => {
+test("ends a failed run with RUN_ERROR, after closing what was open", () => {
   const events = play([text("a"), { run_failed: { code: "timeout", message: "It took too long." } }]);
   expect(events.slice(-2)).toEqual([
     { type: "TEXT_MESSAGE_END", messageId: "m1" },
@@ -66,14 +66,14 @@ test("a failed run ends with RUN_ERROR, after what was open is closed", () => {
   ]);
 });
 
-test("a stopped run is finished as cancelled", () => {
+test("finishes a stopped run as cancelled", () => {
   expect(play([{ run_stopped: {} }]).at(-1)).toMatchObject({
     type: "RUN_FINISHED",
     outcome: { type: "cancelled" },
   });
 });
 
-test("a failed tool's result is its error, and a result without a call brings one", () => {
+test("gives the error of a failed tool as its result, and adds a missing call", () => {
   const events = play([
     { tool_result: { message_id, tool_call_id: "c1", tool: "weather", error: "There is no such place." } },
   ]);
@@ -87,7 +87,7 @@ test("a failed tool's result is its error, and a result without a call brings on
   expect(events.at(-1)).toMatchObject({ content: '{"error":"There is no such place."}' });
 });
 
-test("a step that is taken back and repeats is said once; one that differs is a new message", () => {
+test("emits a repeated step once, and one that differs as a new message", () => {
   const resumed = { run_resumed: { attempt: 1, kept: [] } };
   const content = (events: readonly { type: string; delta?: unknown }[]) =>
     events.flatMap(({ type, delta }) => (type === "TEXT_MESSAGE_CONTENT" ? [delta] : []));

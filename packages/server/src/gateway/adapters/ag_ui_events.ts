@@ -9,7 +9,7 @@ import type {
 import { type KnownParts, NOTHING_KNOWN } from "./continued_run.ts";
 import { INTERRUPTED_CALL, type Streamed, UnfinishedStep } from "./unfinished_step.ts";
 
-/** An event of AG-UI 1.0, as it goes on the wire. */
+/** An event of AG-UI 1.0 in its wire form. */
 export interface AgUiEvent {
   readonly type: string;
   readonly [field: string]: unknown;
@@ -56,7 +56,7 @@ export class AgUiEvents {
       return [...said, ...this.#close()];
     }
     if (event.tool_call) return this.#call(event.tool_call);
-    // A call that waits is kept when the run goes on.
+    // A waiting call is kept when the run continues.
     if (event.tool_approval_requested) this.#step.completed(event.tool_approval_requested.tool_call_id ?? "");
     if (event.tool_approval_decided) return this.#decided(event.tool_approval_decided);
     if (event.tool_result && this.#executed.has(event.tool_result.tool_call_id ?? "")) return [];
@@ -194,7 +194,7 @@ function interruptOf({ tool_call_id: id, tool }: PendingCallJson): object {
   return { id, reason: "tool_approval", message, toolCallId: id, responseSchema };
 }
 
-/** What AG-UI has no event for. */
+/** The events that AG-UI has no type for. */
 function custom(name: string, value: unknown): AgUiEvent[] {
   return [{ type: "CUSTOM", name, value: value ?? null }];
 }

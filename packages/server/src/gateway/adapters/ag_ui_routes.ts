@@ -36,7 +36,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
   http.route("conversation.write", "POST", "/ag-ui", answer, { bodyLimit: options.bodyLimit });
 }
 
-/** What an agent sends, not validated yet. */
+/** The request of an agent, not validated yet. */
 interface RunAgentInput {
   readonly threadId?: unknown;
   readonly runId: string;
@@ -97,7 +97,7 @@ function paramsOf({ forwardedProps, state, context }: Omit<RunAgentInput, "runId
   });
 }
 
-/** The client's own tools. What else it says of them is for itself. */
+/** The client's own tools. Their other fields are for the client itself. */
 function toolsOf(sent: unknown): object[] {
   if (isEmpty(sent)) return [];
   if (!Array.isArray(sent))

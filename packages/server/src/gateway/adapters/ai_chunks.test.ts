@@ -36,7 +36,7 @@ function play(events: readonly EventJson[], chunks = new AiChunks("r1")): AiChun
   return events.flatMap((event) => chunks.event(event));
 }
 
-/** What the AI SDK makes of the chunks. */
+/** The message that the AI SDK makes of the chunks. */
 async function read(
   chunks: readonly AiChunk[],
 ): Promise<{ message: UIMessage | undefined; errors: string[] }> {
@@ -56,7 +56,7 @@ function resumed(events: readonly EventJson[], count: number): AiChunk[] {
   return [...chunks.replay(transcript.last()), ...play(events.slice(count), chunks)];
 }
 
-test("a run is one UI message, with every part in the order in which it was said", () => {
+test("a run is one UI message, with its parts in the order of its events", () => {
   expect(play(EVERYTHING)).toEqual([
     { type: "data-status", data: "Looking outside", transient: true },
     { type: "start", messageId: "m1" },
@@ -87,7 +87,7 @@ test("a run is one UI message, with every part in the order in which it was said
   ]);
 });
 
-test("every chunk is one that the AI SDK knows", async () => {
+test("every chunk matches the AI SDK's schema", async () => {
   const chunks = [
     ...play(EVERYTHING),
     ...play([text("a"), { run_stopped: {} }]),
@@ -97,7 +97,7 @@ test("every chunk is one that the AI SDK knows", async () => {
   for (const chunk of chunks) expect(await schema.validate!(chunk)).toMatchObject({ success: true });
 });
 
-test("who resumes after any event has the same message as who was there from the start", async () => {
+test("a client that resumes after any event has the same message as one from the start", async () => {
   const { message: whole } = await read(play(EVERYTHING));
   expect(whole).toMatchObject({ id: "m1", role: "assistant" });
   for (let count = 0; count <= EVERYTHING.length - 1; count++) {
@@ -107,7 +107,7 @@ test("who resumes after any event has the same message as who was there from the
   }
 });
 
-test("a collapsed replay is one long delta for each part, left open for what comes next", () => {
+test("collapses a replay into one delta per part, which stays open for later deltas", () => {
   expect(resumed([{ run_started: {} }, text("a"), text("b"), text("c"), text("d")], 4)).toEqual([
     { type: "start", messageId: "m1" },
     { type: "start-step" },
@@ -117,7 +117,7 @@ test("a collapsed replay is one long delta for each part, left open for what com
   ]);
 });
 
-test("a failed run closes its parts and says why", async () => {
+test("a failed run closes its parts and reports the error", async () => {
   const chunks = play([
     text("a"),
     { run_failed: { code: "timeout", message: "It took too long." } },
@@ -143,7 +143,7 @@ test("a stopped run closes its parts and is aborted", () => {
   ]);
 });
 
-test("a run that says nothing leaves no message, and a whole message is one part", async () => {
+test("a run without events leaves no message, and a whole message is one part", async () => {
   expect(play([{ run_started: {} }, { run_finished: {} }])).toEqual([
     { type: "start" },
     { type: "start-step" },
@@ -159,7 +159,7 @@ test("a run that says nothing leaves no message, and a whole message is one part
   ]);
 });
 
-test("a result whose call was trimmed is still emitted, and an empty answer is null", async () => {
+test("emits a result whose call was trimmed, and null for an empty output", async () => {
   const { message, errors } = await read(
     play([{ tool_result: { message_id, tool_call_id: "c9", tool: "clock" } }, { run_finished: {} }]),
   );
@@ -195,7 +195,7 @@ test.each([
   expect(said).toEqual(["I look.", ...texts]);
 });
 
-test("a call that was taken back ends, and may be made again under its id", async () => {
+test("ends a call that was taken back, and accepts the same call again", async () => {
   const chunks = new AiChunks("r1");
   const taken = { run_resumed: { attempt: 1, kept: [] } };
   const events = [

@@ -43,7 +43,7 @@ export type AiChunk =
   | { readonly type: `data-${string}`; readonly data: unknown; readonly transient?: true }
   | { readonly type: "error"; readonly errorText: string };
 
-// Of a tool that runs on the server: a client must neither run it nor wait for a result of its own.
+// For a tool that runs on the server: a client must neither run it nor wait for a result of its own.
 const providerExecuted = true;
 
 /** One run as one UI message: events in, chunks out. Pure: the same events make the same chunks. */
@@ -181,7 +181,7 @@ export class AiChunks {
     return this.#ofClient.has(toolCallId) ? {} : { providerExecuted };
   }
 
-  /** A call that waits is kept when the run goes on. */
+  /** A waiting call is kept when the run continues. */
   #approval(toolCallId = ""): AiChunk[] {
     this.#step.completed(toolCallId);
     return [{ type: "tool-approval-request", approvalId: toolCallId, toolCallId }];

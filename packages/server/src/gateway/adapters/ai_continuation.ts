@@ -50,7 +50,7 @@ function isTool(part: SentPart): part is SentPart & { readonly toolCallId: strin
   return typeof type === "string" && /^(tool-|dynamic-tool$)/.test(type) && typeof toolCallId === "string";
 }
 
-/** What a tool part decides. The output of a tool that was approved came from the server. */
+/** The decision in a tool part. The output of an approved tool came from the server. */
 function decisionOf(part: SentPart): DecideToolRequestJson | undefined {
   const { state, output, errorText, providerExecuted, approval } = part;
   if (approval) {

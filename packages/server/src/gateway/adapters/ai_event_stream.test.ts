@@ -43,7 +43,7 @@ async function open() {
   };
 }
 
-test("events go out as they are sent, with the headers that were set before", async () => {
+test("sends events at once, with the headers set before", async () => {
   await using opened = await open();
   const { stream, response } = opened;
   opened.read();
@@ -59,7 +59,7 @@ test("events go out as they are sent, with the headers that were set before", as
   expect(opened.clock.pending).toBe(0);
 });
 
-test("a reader that takes nothing for too long is cut; until then the sender waits", async () => {
+test("makes the sender wait for a slow reader, and cuts it off after a time", async () => {
   await using opened = await open();
   const { stream, clock } = opened;
   let sent = false;
@@ -77,7 +77,7 @@ test("a reader that takes nothing for too long is cut; until then the sender wai
   expect(clock.pending).toBe(0);
 });
 
-test("a sender that waits goes on when its reader does", async () => {
+test("a waiting sender continues when its reader reads", async () => {
   await using opened = await open();
   const { stream } = opened;
   const sending = stream.send(["x".repeat(LARGE)]);
@@ -88,7 +88,7 @@ test("a sender that waits goes on when its reader does", async () => {
   expect(opened.text()).toHaveLength(LARGE + 'data: ""\n\n'.length);
 });
 
-test("a shutdown and the end of the token break the stream off", async () => {
+test("a shutdown and the end of the token end the stream", async () => {
   for (const cut of ["shutdown", "expiry"]) {
     await using opened = await open();
     opened.read();
@@ -104,7 +104,7 @@ test("a shutdown and the end of the token break the stream off", async () => {
   }
 });
 
-test("a reader that leaves is noticed, also by a sender that waits", async () => {
+test("notices a disconnected reader, also while the sender waits", async () => {
   await using opened = await open();
   const { stream, response } = opened;
   const sending = stream.send(["x".repeat(LARGE)]);

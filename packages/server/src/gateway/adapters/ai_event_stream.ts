@@ -8,7 +8,7 @@ export interface EventStreamOptions {
   readonly signal: AbortSignal;
   /** When the token expires, in milliseconds; absent when the stream may outlive it. */
   readonly expiresAt?: number;
-  /** How long a client may take nothing of what waits for it. */
+  /** How long a client may leave waiting data unread. */
   readonly slowMs?: number;
 }
 

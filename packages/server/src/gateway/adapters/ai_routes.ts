@@ -96,7 +96,7 @@ function convIdOf(request: FastifyRequest): string {
   return readConvId((request.params as { id: string }).id);
 }
 
-/** What the AI SDK sends, not validated yet. */
+/** The request of the AI SDK, not validated yet. */
 interface Sent {
   readonly id?: unknown;
   readonly messages?: unknown;

@@ -36,7 +36,7 @@ function conversation(entries: readonly [runId: string, event: EventJson][], run
 
 const text = (text: string): EventJson => ({ text_delta: { text } });
 
-test("a run has its own events and those of no run, from its beginning to its end", async () => {
+test("follows a run's own events, and those without a run, from its start to its end", async () => {
   const plane = conversation([
     ["", text("before")],
     ["r0", text("another's")],
@@ -54,7 +54,7 @@ test("a run has its own events and those of no run, from its beginning to its en
   expect(plane.state.left).toBe(true);
 });
 
-test("while a run is silent or waits in the queue there is a sign of life now and then", async () => {
+test("sends keep-alives while a run is silent or waits in the queue", async () => {
   const clock = new ManualClock();
   const plane = conversation([], ["r1 queued", "r1 queued", "r1 running"]);
   const leaving = new AbortController();
@@ -71,7 +71,7 @@ test("while a run is silent or waits in the queue there is a sign of life now an
   expect(clock.pending).toBe(0);
 });
 
-test("a run that is over without an end that can be read is not waited for", async () => {
+test("does not wait for a finished run without a readable end", async () => {
   for (const over of ["r1 failed", "r1 stopped"]) {
     const clock = new ManualClock();
     const plane = conversation([], [over]);

@@ -117,7 +117,7 @@ class AiSocket implements ClientSocket {
     this.#connection.ping();
   }
 
-  // The close code has the reason. An error frame would make the client give up an answer that it can resume.
+  // The close code has the reason. An error frame would make the client drop an answer that it can resume.
   sendError(): void {}
 
   close(): void {

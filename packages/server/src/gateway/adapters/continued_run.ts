@@ -5,16 +5,16 @@ import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { CallDecision } from "../../conversations/waiting/decide.ts";
 import type { FollowedRun } from "./ai_run.ts";
 
-/** A request that says nothing new, but decides the tool calls that a run waits for. */
+/** A request without a new message, which decides the tool calls that a run waits for. */
 export interface Continuation {
   readonly convId: string;
   /** Older ones may be among them: clients send the whole message again. */
   readonly decisions: readonly CallDecision[];
-  /** What the client has of the run: ids of messages and tool calls. */
+  /** The part of the run that the client has: ids of messages and tool calls. */
   readonly known: KnownParts;
 }
 
-/** What a client has, of a run that its stream continues. */
+/** The part that a client has of a run that its stream continues. */
 export interface KnownParts {
   readonly messages: readonly string[];
   readonly calls: readonly string[];

@@ -60,7 +60,7 @@ const EXPOSED = [
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq",
 ].join(", ");
 
-/** The durable-streams protocol at `/streams/*`. Its bodies are bytes of any type; the rest of the gateway stays with JSON. */
+/** The durable-streams protocol at `/streams/*`. Its bodies are bytes of any type; other routes accept only JSON. */
 export function durableStreamsRoutes(
   http: Http,
   context: Context,
@@ -233,7 +233,7 @@ export function durableStreamsRoutes(
     }
     const leave = liveOfOrg.acquire(viewer.org);
     live++;
-    // A client that does not read would stay connected for ever, and nobody reads on with a token that has expired.
+    // A client that does not read would stay connected for ever, and an expired token must not read on.
     const left = Math.max(0, viewer.expiresAt - context.clock.now());
     const cancel = context.clock.after(Math.min(ms + GRACE_MS, left), () => reply.raw.destroy());
     const forget = whenRevoked(revocations, viewer, () => reply.raw.destroy());

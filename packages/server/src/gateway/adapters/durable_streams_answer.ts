@@ -63,7 +63,7 @@ export function answerAppend(
         .header("Producer-Received-Seq", String(outcome.received));
       throw new KhalaError(
         "sequence_conflict",
-        `Producer-Seq ${outcome.expected} is next, not ${outcome.received}. Send what is between first.`,
+        `Producer-Seq ${outcome.expected} is next, not ${outcome.received}. Send the requests between them first.`,
         { field: "producer-seq" },
       );
     case "seq_not_above":

@@ -31,7 +31,7 @@ export async function readFrom(streams: DurableStreams, name: StreamName, start:
   return page;
 }
 
-/** Where a page ends. */
+/** The end of a page. */
 export function endOf({ stream, end }: Page): Offset {
   return { stream: stream.id, position: end };
 }

@@ -5,7 +5,7 @@ import type { ForkRequest } from "../../durable_streams/forks.ts";
 import { type Offset, parseOffset } from "../../durable_streams/offset.ts";
 import type { Claim, StreamConfig } from "../../durable_streams/stream.ts";
 
-/** Where a read begins: at the first byte, at the end as it is now, or at an offset that we gave out. */
+/** The start of a read: the first byte, the current end, or an offset from an earlier answer. */
 export type Start = "beginning" | "now" | Offset;
 
 /** How a read waits for more data. */
@@ -76,7 +76,7 @@ function readForkOffset(value: string): Offset {
   if (offset) return offset;
   throw invalid(
     "stream-fork-offset",
-    "Stream-Fork-Offset is -1, or a Stream-Next-Offset of the source, unchanged.",
+    "Stream-Fork-Offset must be -1, or a Stream-Next-Offset of the source, unchanged.",
   );
 }
 

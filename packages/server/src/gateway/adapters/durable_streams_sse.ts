@@ -63,7 +63,7 @@ function wholeCharacters(page: Page): Page {
   return begun === 0 ? page : { stream, data: data.subarray(0, -begun), end: end - BigInt(begun) };
 }
 
-/** How many bytes at the end are the beginning of a UTF-8 character. */
+/** The number of trailing bytes that are the beginning of a UTF-8 character. */
 function unfinished(data: Buffer): number {
   for (let back = 1; back <= Math.min(3, data.length); back++) {
     const byte = data[data.length - back]!;

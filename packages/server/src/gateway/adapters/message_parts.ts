@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { PartJson } from "@khala/contracts/conversation/v1";
 
-/** What a client sent as a part of a message, not validated yet. */
+/** A part of a message as the client sent it, not validated yet. */
 interface SentPart {
   readonly type?: unknown;
   readonly text?: unknown;
@@ -14,7 +14,7 @@ interface SentPart {
   readonly metadata?: unknown;
 }
 
-/** The parts of a UI message of the AI SDK: texts and files. Anything else is refused with its field, and not left out. */
+/** The parts of a UI message of the AI SDK: texts and files. Anything else is refused with its field, not dropped. */
 export function readUiParts(sent: unknown, field: string): PartJson[] {
   return eachPart(sent, field, ({ type, url, mediaType, filename }, at) => {
     if (type !== "file") throw invalid(at, "A user's message has parts of the types text and file.");

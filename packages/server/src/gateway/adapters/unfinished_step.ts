@@ -7,12 +7,12 @@ interface Sent {
 }
 
 /**
- * What a stream has sent of the step that is not completed. A run that is resumed makes that step again, and a stream
- * cannot take back what it has sent: text that repeats is left out, and text that differs is sent whole, as a new part.
+ * The sent part of an incomplete step. A resumed run repeats that step, and a stream
+ * cannot take back what it has sent: repeated text is skipped, and different text is sent whole, as a new part.
  */
 export class UnfinishedStep {
   #sent: Sent[] = [];
-  /** What the repeated step has to match, and how much of its first part did. */
+  /** The chunks the repeated step has to match, and how much of its first part did. */
   #expected: Sent[] = [];
   #matched = 0;
   readonly #calls = new Set<string>();
@@ -68,5 +68,5 @@ export class UnfinishedStep {
   }
 }
 
-/** What clients see of a tool call that was taken back. */
+/** The error clients get for a tool call that was taken back. */
 export const INTERRUPTED_CALL = "The call was interrupted.";

@@ -23,12 +23,12 @@ test.each([
   ["2", "1"],
   ["new", "old"],
   ["10", "9"],
-])("the first secret signs, whatever the kids are: %s before %s", async (first, second) => {
+])("signs with the first secret, whatever the kids are: %s before %s", async (first, second) => {
   const issuer = issuerOf(`${first}:${secret()},${second}:${secret()}`);
   const { kid } = await issuer!.mint({ sub: "ada", org_id: "demo", scopes: [] });
   expect(kid).toBe(first);
 });
 
-test("a kid that is there twice is an error that names it", () => {
+test("refuses a repeated kid by name", () => {
   expect(() => issuerOf(`k1:${secret()},k2:${secret()},k1:${secret()}`)).toThrow(/`k1` twice/);
 });

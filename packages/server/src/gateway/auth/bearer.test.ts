@@ -21,7 +21,7 @@ describe("the Authorization header", () => {
 
 describe("a socket's handshake", () => {
   const params = (text: string) => new URLSearchParams(text);
-  // What the Phoenix client sends for its authToken option.
+  // The protocols that the Phoenix client sends for its authToken option.
   const phoenix = (token: string) => `phoenix, base64url.bearer.phx.${btoa(token).replace(/=/g, "")}`;
 
   test("takes the token param", () => {

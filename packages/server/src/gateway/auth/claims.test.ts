@@ -15,7 +15,7 @@ const viewer = (changes: Partial<Viewer> = {}): Viewer => ({
 });
 
 describe("refreshed tokens", () => {
-  test("a refreshed token must name the same subject and the same org", () => {
+  test("a refreshed token must have the same subject and org", () => {
     expect(() => requireSameSubject(viewer(), viewer({ jti: "jti-2", expiresAt: 2_000 }))).not.toThrow();
     for (const other of [{ subject: "user-2" }, { org: "org-2" }]) {
       expect(() => requireSameSubject(viewer(), viewer(other))).toThrow(
@@ -28,7 +28,7 @@ describe("refreshed tokens", () => {
 describe("the fingerprint of rights", () => {
   const base = rightsFingerprint(viewer());
 
-  test("is twelve hex digits that stay the same over time", () => {
+  test("is twelve hex digits that do not change", () => {
     expect(base).toMatch(/^[0-9a-f]{12}$/);
     expect(rightsFingerprint(viewer())).toBe(base);
   });

@@ -18,7 +18,7 @@ beforeEach(() => {
 const make = (options: Partial<IssuerOptions> = {}) =>
   createIssuer({ kid: "hs-1", secret, clock, newId: uuidv7(clock), ...options });
 
-test("a minted token is accepted by the verifier and says what was asked for", async () => {
+test("the verifier accepts a minted token, with the requested claims", async () => {
   const verifier = createVerifier({
     keys: createKeyring([{ kind: "secrets", secrets: { "hs-1": secret } }], {
       clock,
@@ -60,7 +60,7 @@ test.each(["RS256", "ES256"] as const)(
   },
 );
 
-test("every token has its own jti, and 300 seconds unless asked otherwise", async () => {
+test("every token has its own jti, and 300 seconds by default", async () => {
   const issuer = make();
   const [one, two] = [
     decodeJwt((await issuer.mint(request)).token),

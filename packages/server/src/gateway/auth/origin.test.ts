@@ -4,7 +4,7 @@ import { LOOPBACK_ORIGINS, loopbackHost, mayMint, originAllowed } from "./origin
 const SELF = "khala.example.com";
 
 describe("origins", () => {
-  test("a program that sends no Origin is allowed", () => {
+  test("allows a program that sends no Origin", () => {
     expect(originAllowed(undefined, [], SELF)).toBe(true);
   });
 
@@ -14,7 +14,7 @@ describe("origins", () => {
     ["https://khala.example.com", "khala.example.com:443"],
     ["https://khala.example.com", "KHALA.example.com"],
     ["http://[::1]:4000", "[::1]:4000"],
-  ])("a page of the server's own host is allowed: %s at %s", (origin, self) => {
+  ])("allows a page of the server's own host: %s at %s", (origin, self) => {
     expect(originAllowed(origin, [], self)).toBe(true);
   });
 
@@ -76,7 +76,7 @@ describe("origins", () => {
     expect(originAllowed(origin, LOOPBACK_ORIGINS, "127.0.0.1:4000")).toBe(false);
   });
 
-  test("another host or port than the server's own is not the same host", () => {
+  test("another host or port than the server's own is a different host", () => {
     expect(originAllowed("http://127.0.0.1:3000", [], "127.0.0.1:4000")).toBe(false);
     expect(originAllowed("http://evil.test", [], "127.0.0.1:4000")).toBe(false);
     expect(originAllowed("http://evil.test", [], undefined)).toBe(false);
@@ -113,7 +113,7 @@ describe("a development server mints", () => {
   const asks = (headers: Readonly<Record<string, string>>, ip = "127.0.0.1") =>
     mayMint({ ip, headers: { ...HERE, ...headers } });
 
-  test("for programs of this machine, and for its own page", () => {
+  test("for programs on this machine, and for its own page", () => {
     expect(asks({})).toBe(true);
     expect(asks({}, "::1")).toBe(true);
     expect(asks({}, "::ffff:127.0.0.1")).toBe(true);
@@ -134,13 +134,13 @@ describe("a development server mints", () => {
   });
 
   test.each(["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "via", "x-real-ip"])(
-    "not through a proxy, which says so with %s",
+    "not through a proxy, which %s reveals",
     (name) => {
       expect(asks({ [name]: "127.0.0.1" })).toBe(false);
     },
   );
 
-  test("not for other machines, nor under a name that merely resolves to this one", () => {
+  test("not for other machines, nor under a name that resolves to this one", () => {
     expect(asks({}, "10.0.0.7")).toBe(false);
     expect(asks({ host: "evil.test:4000" })).toBe(false);
     expect(asks({ host: "evil.test:4000", origin: "http://evil.test:4000" })).toBe(false);

@@ -35,7 +35,7 @@ export function loopbackHost(host: string | undefined): boolean {
 }
 
 function sameHost(origin: URL, self: string | undefined): boolean {
-  // The page's scheme stands in for ours, which a proxy may have ended: it only decides which port is the default one.
+  // The page's scheme is used for ours, which a proxy may have terminated: it only decides which port is the default one.
   return self !== undefined && URL.parse(`${origin.protocol}//${self}`)?.host === origin.host;
 }
 
@@ -57,7 +57,7 @@ function parseOrigin(text: string): URL | undefined {
   return url.origin === text.toLowerCase() ? url : undefined;
 }
 
-/** Headers by which a proxy says that it passes on the request of somebody else. */
+/** Headers by which a proxy marks a forwarded request. */
 const PROXY_HEADER = /^(x-forwarded-.*|x-real-ip|forwarded|via)$/;
 
 /**

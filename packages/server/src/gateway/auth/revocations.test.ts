@@ -5,7 +5,7 @@ import { handClock } from "./test_support.ts";
 
 const TTL_MS = 300_000;
 
-test("a revoked token is found until well after it has expired", async () => {
+test("finds a revoked token until well after it expires", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
   const [one, other] = [testViewer({ jti: "one" }), testViewer({ jti: "other" })];
@@ -18,7 +18,7 @@ test("a revoked token is found until well after it has expired", async () => {
   expect(revocations.isRevoked(one)).toBe(true);
 });
 
-test("a jti is revoked within the org that was named, and in every org if none was", async () => {
+test("revokes a jti within the named org, or in every org without one", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
   const foreign = testViewer({ org: "globex" });
@@ -31,7 +31,7 @@ test("a jti is revoked within the org that was named, and in every org if none w
 test.each([
   ["a subject", { org: "acme", subject: "ada" }, ["ada of acme"]],
   ["an org", { org: "acme" }, ["ada of acme", "bob of acme"]],
-])("revoking %s revokes what was issued until then, and nothing of others", async (_what, what, expected) => {
+])("revoking %s revokes tokens issued until then, and none of others", async (_what, what, expected) => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
   const issued = () =>
@@ -49,7 +49,7 @@ test.each([
   expect(revoked(after)).toEqual([]);
 });
 
-test("a token that does not say when it was issued counts as issued before", async () => {
+test("treats a token without iat as issued before", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
   await revocations.revoke({ org: "acme" }, clock.now() + TTL_MS);
@@ -57,7 +57,7 @@ test("a token that does not say when it was issued counts as issued before", asy
   expect(revocations.isRevoked(testViewer())).toBe(true);
 });
 
-test("a revocation is forgotten once its token can never be accepted again", async () => {
+test("forgets a revocation once its token can never be accepted again", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock, { maxEntries: 1 });
   await revocations.revoke({ jti: "one" }, clock.now() + TTL_MS);
@@ -78,7 +78,7 @@ test("a full list refuses a revocation and drops none", async () => {
   expect(revocations.isRevoked(testViewer({ jti: "one" }))).toBe(true);
 });
 
-test("every listener hears of a revocation, also when one of them throws, until it unsubscribes", async () => {
+test("notifies every listener of a revocation until it unsubscribes, even if one throws", async () => {
   const clock = handClock();
   const revocations = memoryRevocations(clock);
   let heard = 0;

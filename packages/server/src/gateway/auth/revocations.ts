@@ -5,7 +5,7 @@ import type { Clock } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 
-/** What is revoked: one token, every token of a subject, or every token of an org. Without an org, a token of any org. */
+/** The subject of a revocation: one token, every token of a subject, or every token of an org. Without an org, a token of any org. */
 export interface Revocation {
   readonly org?: string;
   readonly subject?: string;

@@ -52,7 +52,7 @@ const seconds = (offset = 0) => Math.floor(clock.now() / 1000) + offset;
 const token = (changes: Record<string, unknown> = {}) => sign(claims(changes), HS, secret);
 
 describe("a good token", () => {
-  test.each(["HS256", "RS256", "ES256"])("signed with %s says who is asking", async (alg) => {
+  test.each(["HS256", "RS256", "ES256"])("signed with %s identifies its subject", async (alg) => {
     const [header, key] = {
       HS256: [HS, secret] as const,
       RS256: [{ alg, kid: rsa.kid }, rsa.privateKey] as const,
@@ -95,7 +95,7 @@ describe("what is missing", () => {
   });
 
   test.each(["sub", "oa_org_id", "oa_sync_scopes", "exp"])(
-    "a token without %s is invalid_token and says so",
+    "a token without %s is invalid_token and names the claim",
     async (claim) => {
       expect(
         (await denied(verifier, await token({ [claim]: undefined }), "invalid_token")).message,
@@ -126,7 +126,7 @@ describe("what is missing", () => {
 });
 
 describe("time", () => {
-  test("a token is good until its exp and the clock skew have passed, then token_expired", async () => {
+  test("a token is valid until its exp plus the clock skew, then token_expired", async () => {
     const good = await token();
     clock.forward(300_000 + 29_000);
     await verifier.verify(good);
@@ -135,7 +135,7 @@ describe("time", () => {
     await denied(make(), good, "token_expired");
   });
 
-  test("a clock that is set back makes a remembered token good again, or not yet valid", async () => {
+  test("a clock that is set back makes a remembered token valid again, or not yet valid", async () => {
     const good = await token();
     await verifier.verify(good);
     clock.forward(400_000);
@@ -156,7 +156,7 @@ describe("time", () => {
     },
   );
 
-  test("a token that is good for longer than the limit is invalid_token and names the limit", async () => {
+  test("a token valid for longer than the limit is invalid_token and names the limit", async () => {
     await verifier.verify(await token({ exp: seconds(930) }));
     expect((await denied(verifier, await token({ exp: seconds(931) }), "invalid_token")).message).toContain(
       "900 seconds",
@@ -168,7 +168,7 @@ describe("time", () => {
     await denied(verifier, await token({ iat: seconds(-100_000), exp: seconds(100) }), "invalid_token");
   });
 
-  test("without an iat, the time that is left must be within the limit", async () => {
+  test("without an iat, the remaining lifetime must be within the limit", async () => {
     const good = await token({ iat: undefined, exp: seconds(930) });
     await verifier.verify(good);
     await denied(verifier, await token({ iat: undefined, exp: seconds(931) }), "invalid_token");
@@ -185,11 +185,11 @@ describe("time", () => {
 });
 
 describe("issuer and audience", () => {
-  test("are not asked for unless they are set", async () => {
+  test("are not checked unless they are set", async () => {
     await verifier.verify(await token({ iss: "https://anyone", aud: "anything" }));
   });
 
-  test("must be the ones that are set", async () => {
+  test("must match when they are set", async () => {
     const strict = make({ issuer: "https://id.example", audience: "khala" });
     await strict.verify(await token({ iss: "https://id.example", aud: "khala" }));
     await strict.verify(await token({ iss: "https://id.example", aud: ["other", "khala"] }));
@@ -206,7 +206,7 @@ describe("issuer and audience", () => {
 });
 
 describe("revocation", () => {
-  test("a revoked token is token_revoked, also when it was accepted and remembered before", async () => {
+  test("a revoked token is token_revoked, even if it was accepted and remembered before", async () => {
     const good = await token();
     const other = await token({ jti: "jti-2" });
     await verifier.verify(good);
@@ -216,7 +216,7 @@ describe("revocation", () => {
     await verifier.verify(other);
   });
 
-  test("a revoked token stays out during the skew after its exp", async () => {
+  test("a revoked token stays revoked during the skew after its exp", async () => {
     const good = await token();
     await revocations.revoke({ jti: "jti-1" }, clock.now() + 300_000);
     clock.forward(310_000);
@@ -226,7 +226,7 @@ describe("revocation", () => {
 });
 
 describe("remembered tokens", () => {
-  test("are the same viewer, and a token that differs in one bit is verified again", async () => {
+  test("give the same viewer, and a token that differs in one bit is verified again", async () => {
     const good = await token();
     const viewer = await verifier.verify(good);
     expect(await verifier.verify(good)).toBe(viewer);
@@ -234,7 +234,7 @@ describe("remembered tokens", () => {
     await denied(verifier, `${good.slice(0, -2)}${last}${good.at(-1)}`, "invalid_token");
   });
 
-  test("are bounded: the oldest is verified again", async () => {
+  test("are bounded: an evicted token is verified again", async () => {
     const small = make({ remember: 2 });
     const tokens = await Promise.all(["a", "b", "c"].map((jti) => token({ jti })));
     const [first, second] = [await small.verify(tokens[0]), await small.verify(tokens[1])];

@@ -31,7 +31,7 @@ export interface VerifierOptions {
 
 /** Verifies tokens. */
 export interface Verifier {
-  /** The viewer of a token; throws a KhalaError whose code says why it is refused. */
+  /** The viewer of a token; throws a KhalaError whose code is the reason for a refusal. */
   verify(token: string | undefined): Promise<Viewer>;
 }
 
@@ -55,7 +55,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
     if (!key) throw invalidToken("The token's kid names a key that is not known here.");
     const now = clock.now();
     const { payload } = await jwtVerify(token, key.key, {
-      // The key says which algorithm it is for; a token that picks another one is an attack on the verifier.
+      // The key names its algorithm; a token that picks another one is an attack on the verifier.
       algorithms: [key.alg],
       currentDate: new Date(now),
       clockTolerance: clockSkewS,

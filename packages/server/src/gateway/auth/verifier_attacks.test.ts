@@ -54,7 +54,7 @@ test("an HS256 token that is signed with the public key of an RSA kid is refused
   }
 });
 
-test("a token that names the secret's kid with another algorithm is refused", async () => {
+test("a token with the secret's kid and another algorithm is refused", async () => {
   await denied(
     verifier,
     await sign(claims(), { alg: "RS256", kid: "hs-1" }, rsa.privateKey),
@@ -83,7 +83,7 @@ test("a key is not used with another algorithm of its own family", async () => {
   await denied(verifier, await sign(claims(), { alg: "PS256", kid: "rs-1" }, pss), "invalid_token");
 });
 
-test("a token of one kid that names another is refused", async () => {
+test("a token signed by the key of another kid is refused", async () => {
   await denied(
     verifier,
     await sign(claims(), { alg: "RS256", kid: "es-1" }, rsa.privateKey),
@@ -97,7 +97,7 @@ test("a token of one kid that names another is refused", async () => {
   );
 });
 
-test("a key that the token itself brings (jwk, jku, x5c) is never used", async () => {
+test("a key inside the token (jwk, jku, x5c) is never used", async () => {
   const own = await makeKey("ES256", "es-1");
   await using evil = await serveJwks(own);
   for (const extra of [{ jwk: own.jwk }, { jku: evil.url }, { x5u: evil.url }, { x5c: ["MIIB"] }]) {
@@ -163,17 +163,17 @@ test.each([
   "🙂.🙂.🙂",
   "undefined",
   "a.b.c.d.e",
-])("what is no JWT is invalid_token: %s", async (text) => {
+])("text that is not a JWT is invalid_token: %s", async (text) => {
   await denied(verifier, text, "invalid_token");
 });
 
-test("a signed payload that is no object is refused", async () => {
+test("a signed payload that is not an object is refused", async () => {
   for (const payload of ["null", "[]", "7", "", "{"]) {
     const jws = await new CompactSign(Buffer.from(payload)).setProtectedHeader(HS).sign(secret);
     await denied(verifier, jws, "invalid_token");
   }
 });
 
-test("a very long token is refused before it is read", async () => {
+test("a very long token is refused without being parsed", async () => {
   await denied(verifier, await token({ padding: "x".repeat(9_000) }), "invalid_token");
 });

@@ -25,8 +25,8 @@ function fieldOf(read: () => unknown): string | undefined {
   throw new Error("It was accepted.");
 }
 
-describe("what is published", () => {
-  test("one draft alone, or several", () => {
+describe("a publication", () => {
+  test("has one draft alone, or several", () => {
     const draft = { type: "Draft", payload: null };
     expect(readDrafts(draft)).toEqual({ drafts: [draft], alone: true });
     expect(readDrafts({ artifacts: [draft, draft] })).toEqual({ drafts: [draft, draft], alone: false });
@@ -58,8 +58,8 @@ describe("what is published", () => {
   });
 });
 
-describe("what a worker says", () => {
-  test("a claim has its defaults", () => {
+describe("a worker's request", () => {
+  test("a claim has defaults", () => {
     expect(readClaim({ worker: "w" })).toEqual({ worker: "w", max: 1, waitMs: 0 });
     expect(readClaim({ worker: "w", max: 5, wait_ms: 30_000 })).toEqual({
       worker: "w",
@@ -110,15 +110,15 @@ describe("what a worker says", () => {
   });
 });
 
-describe("what a person says", () => {
-  test("a replay may bring a payload, null too", () => {
+describe("a person's request", () => {
+  test("a replay may have a payload, even null", () => {
     expect(readReplay(undefined)).toBeUndefined();
     expect(readReplay({})).toBeUndefined();
     expect(readReplay({ payload: null })).toEqual({ payload: null });
     expect(fieldOf(() => readReplay({ colour: 1 }))).toBe("colour");
   });
 
-  test("several are replayed by ids, by correlation, or all; an empty list is none", () => {
+  test("several are replayed by ids, by correlation, or all; an empty list replays none", () => {
     expect(readReplayAll(undefined)).toEqual({});
     expect(readReplayAll({ ids: [ID] })).toEqual({ ids: [ID] });
     expect(readReplayAll({ ids: [] })).toEqual({ ids: [] });
@@ -128,7 +128,7 @@ describe("what a person says", () => {
     expect(fieldOf(() => readReplayAll({ correlation_id: "" }))).toBe("correlation_id");
   });
 
-  test("a decision says yes or no", () => {
+  test("a decision approves or rejects", () => {
     expect(readDecision({ approved: false, reason: "too long" })).toEqual({
       approved: false,
       reason: "too long",
@@ -138,7 +138,7 @@ describe("what a person says", () => {
     expect(fieldOf(() => readDecision({ approved: true, reason: "" }))).toBe("reason");
   });
 
-  test("queries are bounded", () => {
+  test("limits of queries are bounded", () => {
     expect(readRecent({})).toEqual({ limit: 100 });
     expect(readRecent({ type: "Draft", limit: "7" })).toEqual({ type: "Draft", limit: 7 });
     expect(readDeadLetterQuery({ after: "x", correlation_id: "c" })).toEqual({

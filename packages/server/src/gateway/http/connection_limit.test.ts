@@ -40,7 +40,7 @@ async function isServed({ client }: { client: Socket }): Promise<boolean> {
   return answer.includes("served");
 }
 
-test("more connections of an address than the limit are closed at once; a closed one makes room", async () => {
+test("closes connections of an address over the limit; a closed one frees its slot", async () => {
   await using server = await serverWith(2);
   const first = await server.connect();
   const second = await server.connect();
@@ -53,7 +53,7 @@ test("more connections of an address than the limit are closed at once; a closed
   expect(await isServed(await server.connect())).toBe(true);
 });
 
-test("a connection that has authenticated does not count any more, and is not counted twice when it closes", async () => {
+test("does not count an authenticated connection, nor release it twice when it closes", async () => {
   await using server = await serverWith(1);
   const first = await server.connect();
   server.connections.release(first.served);
@@ -65,7 +65,7 @@ test("a connection that has authenticated does not count any more, and is not co
   expect(await isServed(await server.connect())).toBe(false);
 });
 
-test("0 is no limit", async () => {
+test("0 means no limit", async () => {
   await using server = await serverWith(0);
   const open = [];
   for (let i = 0; i < 20; i++) open.push(await server.connect());

@@ -25,7 +25,7 @@ export function readConvId(sent: unknown): string {
   );
 }
 
-/** Reads the id of a run, which may be absent where it says which run is meant. */
+/** Reads the id of a run, which may be absent where the request has only one run. */
 export function readRunId(sent: string): string;
 export function readRunId(sent: unknown): string | undefined;
 export function readRunId(sent: unknown): string | undefined {
@@ -94,7 +94,7 @@ export function readChat(body: unknown, headerKey?: string): ChatCommand {
     throw new KhalaError("invalid_request", problem, { field: "parts" });
   }
   if (request.parts.length === 0 && (message === "" || message.includes("\0"))) {
-    const problem = "message is what the person wrote: not empty, and without NUL characters.";
+    const problem = "message must be text that is not empty, without NUL characters.";
     throw new KhalaError("invalid_request", problem, { field: "message" });
   }
   const parts = request.parts.map((part, i) => readPart(toJson(PartSchema, part), `parts[${i}]`));
@@ -139,7 +139,7 @@ function readPart(part: PartJson, field: string): PartJson {
   if (text === undefined)
     throw new KhalaError("invalid_request", "A part of a message has a text or a file.", { field });
   if (text !== "" && !text.includes("\0")) return { text };
-  const problem = "A text is what the person wrote: not empty, and without NUL characters.";
+  const problem = "A text must not be empty, and must not contain NUL characters.";
   throw new KhalaError("invalid_request", problem, { field: `${field}.text` });
 }
 

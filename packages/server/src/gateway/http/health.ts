@@ -5,7 +5,7 @@ import type { Http } from "./http.ts";
 /** The state of a dependency of the process. */
 export interface DependencyState {
   readonly state: "ok" | "degraded" | "unavailable";
-  /** What is wrong and what to do. */
+  /** The problem and how to fix it. */
   readonly message?: string;
   readonly [detail: string]: unknown;
 }

@@ -42,9 +42,9 @@ export type Handler = (
 ) => Promise<unknown>;
 
 export interface RouteOptions {
-  /** What the action's scope depends on; without one, a scope that the resource names is left to the handler. */
+  /** The target that the action's scope depends on; without it, the handler checks a scope that the resource names. */
   readonly target?: (request: FastifyRequest) => Target;
-  /** A client that announces JSON, and then sends none, is served too. */
+  /** Accepts a client that announces JSON and sends an empty body. */
   readonly bodyOptional?: true;
   /** The body is a stream of bytes of any type, and the token is checked before it is read. */
   readonly streamed?: true;
@@ -248,7 +248,7 @@ function pathOf({ url }: FastifyRequest): string {
   return url.split("?")[0]!.slice(0, 600);
 }
 
-/** What a caller without a good token is told; clients of MCP look for the metadata in it (RFC 9728). */
+/** The header of a 401 answer; clients of MCP look for the metadata in it (RFC 9728). */
 function challengeOf(request: FastifyRequest | undefined): string {
   if (request?.routeOptions?.url !== "/mcp") return "Bearer";
   return `Bearer resource_metadata="${request.protocol}://${request.host}/.well-known/oauth-protected-resource/mcp"`;
@@ -278,7 +278,7 @@ function asKhalaError(
   return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
 }
 
-/** Where a server listens, and the setting that names the port. */
+/** The address of a server, and the setting that names the port. */
 export interface ListenOptions {
   readonly host: string;
   readonly port: number;
@@ -290,7 +290,7 @@ export function httpUrl(host: string, port: number): string {
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** The error of a failed listen: a port in use becomes one that says what to do. */
+/** The error of a failed listen: a port in use gets a message that says what to do. */
 export function listenError(error: unknown, { host, port, setting }: ListenOptions): unknown {
   if ((error as { code?: string }).code !== "EADDRINUSE") return error;
   return new Error(

@@ -6,7 +6,7 @@ import { checkPart, type TopicPart } from "../../sync/part.ts";
 import type { ListPlace, ListQuery } from "../../sync/read/list.ts";
 import { readLimit, readText } from "./read_request.ts";
 
-/** What a list was asked for. */
+/** The parameters of a list request. */
 export interface ReadList {
   readonly query: ListQuery;
   /** The part of the topic that it is of. */

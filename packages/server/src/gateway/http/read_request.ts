@@ -8,7 +8,7 @@ import {
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 
-/** The size of a body, of which the header of most requests tells. */
+/** The size of a body, which most requests have in a header. */
 export function bodyBytes({ headers, body }: Pick<FastifyRequest, "headers" | "body">): number {
   return Number(headers["content-length"]) || Buffer.byteLength(JSON.stringify(body) ?? "");
 }
@@ -39,7 +39,7 @@ export function readAfter(sent: unknown): string {
   });
 }
 
-/** Where the page after this one begins, for clients to send back. */
+/** The start of the next page, for clients to send back. */
 export function pageAfter(place: string | undefined): { next?: string } {
   return place === undefined ? {} : { next: Buffer.from(place).toString("base64url") };
 }

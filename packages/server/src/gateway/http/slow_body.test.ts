@@ -52,7 +52,7 @@ async function uploading(length: number) {
   };
 }
 
-test("a body that stops arriving is answered with 408 and cut off", async () => {
+test("answers a body that stops arriving with 408, and closes the connection", async () => {
   await using upload = await uploading(1_000);
   await upload.send('"abc');
   await upload.clock.advance(12 * SECOND);
@@ -61,7 +61,7 @@ test("a body that stops arriving is answered with 408 and cut off", async () => 
   expect(upload.answer()).toContain('"code":"idle_timeout"');
 });
 
-test("a body that arrives slowly but steadily is read to its end", async () => {
+test("reads a slow but steady body to its end", async () => {
   await using upload = await uploading(22);
   for (const character of `"${"x".repeat(20)}"`) {
     await upload.clock.advance(8 * SECOND);
@@ -71,7 +71,7 @@ test("a body that arrives slowly but steadily is read to its end", async () => {
   expect(upload.answer()).toMatch(/^HTTP\/1\.1 200 /);
 });
 
-test("a connection that waits after its answer is not taken for a slow body", async () => {
+test("does not take an idle connection after its answer for a slow body", async () => {
   await using upload = await uploading(3);
   await upload.send('"x"');
   await until("the answer", () => upload.answer().includes("got"));

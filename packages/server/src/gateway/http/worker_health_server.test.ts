@@ -27,7 +27,7 @@ async function open(options: Partial<WorkerHealthServerOptions> = {}, context?: 
   return server;
 }
 
-test("it answers what a server answers there: alive, ready, and the metrics as Prometheus text", async () => {
+test("answers as a server does: liveness, readiness, and metrics as Prometheus text", async () => {
   const context = await testContext();
   context.telemetry.meter.createCounter("things_total").add(3);
   const { url } = await open({}, context);
@@ -46,7 +46,7 @@ test("it answers what a server answers there: alive, ready, and the metrics as P
   expect([head.status, await head.text()]).toEqual([200, ""]);
 });
 
-test("it is not ready while something that it needs is unavailable, and says what", async () => {
+test("is not ready while a dependency is unavailable, and names it", async () => {
   const board: DependencyState = { state: "unavailable", message: "No broker answers." };
   const { url } = await open({ health: async () => ({ blackboard: board }) });
   const answer = await fetch(`${url}/readyz`);
@@ -56,7 +56,7 @@ test("it is not ready while something that it needs is unavailable, and says wha
   ]);
 });
 
-test("there is nothing else to ask for, and nothing to send", async () => {
+test("answers no other route or method", async () => {
   const { url } = await open();
   for (const [path, method] of [
     ["/", "GET"],
@@ -71,7 +71,7 @@ test("there is nothing else to ask for, and nothing to send", async () => {
   }
 });
 
-test("metrics that cannot be read are an error without its details, which are logged", async () => {
+test("reports metrics that cannot be read as an error, and logs the details", async () => {
   const warnings: string[] = [];
   const context = await testContext({ onWarning: (line) => warnings.push(line) });
   context.telemetry.meter.createObservableGauge("broken").addCallback(() => {
@@ -86,7 +86,7 @@ test("metrics that cannot be read are an error without its details, which are lo
   expect(warnings.join("")).toContain("Some metrics could not be read.");
 });
 
-test("a port that is in use is an error that names it and its setting", async () => {
+test("names a port in use and its setting", async () => {
   const other = createServer().listen(0, HOST);
   await once(other, "listening");
   const { port } = other.address() as { port: number };
@@ -96,17 +96,17 @@ test("a port that is in use is an error that names it and its setting", async ()
   other.close();
 });
 
-describe("nobody holds it up", () => {
+describe("blocked requests", () => {
   const dial = (url: string) => connect({ host: HOST, port: Number(new URL(url).port) });
 
-  test("a request that does not end is cut", async () => {
+  test("closes a request that does not end", async () => {
     const { url } = await open({ requestMs: 1_000 });
     const socket = dial(url);
     socket.write("GET /healthz HTTP/1.1\r\nHost: ");
     expect(await text(socket)).toMatch(/^HTTP\/1\.1 408 /);
   });
 
-  test("a stop ends connections that are kept, and requests that wait for an answer; then nothing listens", async () => {
+  test("stop closes idle connections and pending requests; then nothing listens", async () => {
     const asked = Promise.withResolvers<void>();
     const { url, stop } = await open({
       health() {

@@ -7,7 +7,7 @@ import type { Service } from "../../kit/service.ts";
 import { type Health, type HealthAnswer, healthAnswers } from "./health.ts";
 import { httpUrl, type ListenOptions, listenError } from "./http.ts";
 
-/** Where a worker is asked how it is. */
+/** The address of a worker's health endpoints. */
 export interface WorkerHealthServer extends Service {
   readonly url: string;
 }

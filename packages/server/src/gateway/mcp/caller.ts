@@ -1,7 +1,7 @@
 import type { FastifyInstance } from "fastify";
 import type { Viewer } from "../../access/viewer.ts";
 
-/** Who uses MCP: the caller of the request that is being served. */
+/** The caller of the MCP request being served. */
 export interface McpCaller {
   readonly viewer: Viewer;
   /** The header that the caller sent. */
@@ -41,7 +41,7 @@ export function localApi(app: FastifyInstance): Api {
   };
 }
 
-/** What an error of a route says, as one text. */
+/** The error of a route, as one text. */
 export function errorText({ status, body }: ApiResponse): string {
   const { code, message, field } = (body as { error?: { code?: string; message?: string; field?: string } })
     ?.error ?? { message: `The request was answered with ${status}.` };

@@ -26,7 +26,7 @@ export interface McpRoutesOptions {
   readonly revocations: Revocations;
   readonly origins: readonly string[];
   readonly version: string;
-  /** Who issues tokens, where that is a URL: clients find out there how to get one. */
+  /** The issuer of tokens, if it is a URL: clients find out there how to get one. */
   readonly issuer?: string | undefined;
   /** Ends what waits. */
   readonly signal: AbortSignal;
@@ -142,7 +142,7 @@ async function sessionOf(sessions: Sessions, request: FastifyRequest, caller: Mc
   throw new KhalaError("invalid_request", message, { field: "mcp-session-id" });
 }
 
-/** The resources that a request wants to hear of. */
+/** The resources that a request subscribes to. */
 function watchedUris(body: unknown): string[] {
   const { method, params } = Object(body) as {
     method?: unknown;

@@ -14,7 +14,7 @@ export interface McpServerOptions {
   readonly version: string;
 }
 
-/** What a server needs of the client that it serves. */
+/** The parts of the client's session that a server needs. */
 export interface McpClient {
   /** The sender of the request that is being served. */
   readonly caller: () => McpCaller;
@@ -95,7 +95,7 @@ export function mcpServer({ api, models, tools, version }: McpServerOptions, cli
   return server;
 }
 
-/** A refusal as MCP says it; anything else is left as it is. */
+/** A refusal in MCP's form; anything else is unchanged. */
 export function protocolError(error: unknown, uri: string): unknown {
   if (!(error instanceof KhalaError)) return error;
   if (ERRORS[error.code].status === 404) return new ResourceNotFoundError(uri);

@@ -3,7 +3,7 @@ import { hasScopeFor } from "../../access/access.ts";
 import type { Models } from "../../sync/model.ts";
 import type { Api, ApiResponse, McpCaller } from "./caller.ts";
 
-/** What a URI names. */
+/** The resource that a URI names. */
 export type McpResource =
   | { readonly kind: "topic"; readonly topic: string }
   | { readonly kind: "document"; readonly docKey: string }

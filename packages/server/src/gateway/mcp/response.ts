@@ -2,7 +2,7 @@ import type { FastifyReply } from "fastify";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 
-/** How long a client may take nothing of what waits for it. */
+/** How long a client may leave waiting data unread. */
 const SLOW_MS = 30_000;
 
 /** Sends what the SDK answered, and resolves when it has ended. A stream is cut when its token expires, or when its client does not read. */

@@ -18,7 +18,7 @@ const TOOLS: Readonly<Record<string, string>> = {
   get_artifact: "GET /blackboard/v1/artifacts/:id",
   list_agents: "GET /blackboard/v1/agents",
   list_approvals: "GET /approvals",
-  // Those of the kind "board", and those of the kind "chat".
+  // The routes of the kind "board", and those of the kind "chat".
   decide_approval: "POST /blackboard/v1/approvals/:id",
   decide_tool_call: "POST /chat/:conv_id/tools/:call_id",
   list_dead_letters: "GET /blackboard/v1/dead-letters/:agent",

@@ -23,7 +23,7 @@ async function open({ clock = new ManualClock(), maxPerOrg = 2 } = {}) {
 
 const caller = (org = "acme") => ({ viewer: testViewer({ org }), authorization: "", address: "" });
 
-test("an org has at most so many sessions, and an ended one makes room", async () => {
+test("an org has a limited number of sessions, and an ended one frees a slot", async () => {
   const { sessions } = await open();
   const first = await sessions.open(caller());
   await sessions.open(caller());
@@ -33,7 +33,7 @@ test("an org has at most so many sessions, and an ended one makes room", async (
   await sessions.open(caller());
 });
 
-test("a session ends when nobody has used it for a while", async () => {
+test("a session ends when it is idle for a while", async () => {
   const { clock, sessions } = await open();
   const { id } = await sessions.open(caller());
   expect(sessions.find(id, caller()).id).toBe(id);

@@ -112,7 +112,7 @@ export class Session {
     return this.#caller.viewer.org === org && this.#caller.viewer.subject === subject;
   }
 
-  /** Serves a request of the session's client; `done` says that the response has ended. */
+  /** Serves a request of the session's client; `done` resolves when the response has ended. */
   async handle(
     request: Request,
     body: unknown,

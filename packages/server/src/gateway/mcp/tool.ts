@@ -2,7 +2,7 @@ import type { Action } from "../../access/actions.ts";
 import type { JsonSchema } from "../openapi/json_schema.ts";
 import type { McpCaller } from "./caller.ts";
 
-/** What a tool answers. */
+/** The answer of a tool. */
 export interface ToolAnswer {
   readonly failed?: true;
   /** For the model to read, where it failed. */
@@ -19,7 +19,7 @@ export interface McpTool {
   /** The schema of its arguments, an object. */
   readonly input: JsonSchema;
   readonly readOnly: boolean;
-  /** What its caller's token must allow; otherwise it is not listed. */
+  /** The action its caller's token must allow; otherwise it is not listed. */
   readonly needs: readonly Action[];
   call(caller: McpCaller, args: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<ToolAnswer>;
 }

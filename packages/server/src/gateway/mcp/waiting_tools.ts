@@ -10,7 +10,7 @@ import type { JsonSchema } from "../openapi/json_schema.ts";
 import { type Api, type ApiRequest, errorText, type McpCaller } from "./caller.ts";
 import type { McpTool, ToolAnswer } from "./tool.ts";
 
-/** How long a tool waits unless it is told; clients give up after a minute. */
+/** How long a tool waits by default; clients time out after a minute. */
 const WAIT_MS = 30_000;
 const MAX_WAIT_MS = 50_000;
 const FIRST_LOOK_MS = 50;
@@ -150,7 +150,7 @@ function agentTool(options: WaitingOptions, agent: Agent): McpTool {
   };
 }
 
-/** What an agent's tool takes: the payload where that is an object, or else an object with it. */
+/** The input of an agent's tool: the payload if that is an object, otherwise an object with it. */
 function payloadSchema(schemas: Schemas, type: string): { schema: JsonSchema; wrapped: boolean } {
   const given = schemas[type] && inputJsonSchema(schemas[type]);
   if (given?.type === "object") return { schema: given, wrapped: false };
@@ -204,7 +204,7 @@ async function ask<T>({ api }: WaitingOptions, caller: McpCaller, request: ApiRe
   return answer.body as T;
 }
 
-/** What the model is told. */
+/** An error whose message the model gets. */
 class ToolFailure extends Error {}
 
 async function answering(work: () => Promise<object>): Promise<ToolAnswer> {

@@ -8,14 +8,14 @@ import type { Feed, Subscription } from "../../sync/read/feed.ts";
 import type { Hub } from "../../sync/read/hub.ts";
 import type { McpResource } from "./resources.ts";
 
-/** What watching needs. */
+/** The dependencies of a watch. */
 export interface WatchOptions {
   readonly hub: Hub;
   readonly models: Models;
   readonly conversations: ConversationPlane;
 }
 
-/** How long changes are collected before one notification says so. */
+/** How long changes are collected before one notification announces them. */
 const COLLECT_MS = 100;
 
 /** Calls `changed` when the viewer's resource has changed, once for changes in quick succession; the returned function stops it. */
@@ -54,7 +54,7 @@ async function watchDocuments(
   if (topic === undefined) throw notFound("document", docKey ?? "");
   requireScope(viewer, "document.read", { topic });
   const feed = await hub.feed(topic);
-  // Payloads may have the same words in them: then somebody reads once more than needed.
+  // Payloads may contain the same words: then a client reads once more than needed.
   const named = docKey === undefined ? "" : `"doc_key":${JSON.stringify(docKey)}`;
   let current = follow();
   return () => feed.leave(current);

@@ -33,7 +33,7 @@ export class Watches {
     this.#stops.set(uri, () => {});
     try {
       const stop = await watch(this.#context, this.#options, viewer, resource, () => this.#changed(uri));
-      // It may have been dropped meanwhile.
+      // It may have been dropped since.
       if (this.#closed || !this.#stops.has(uri)) return stop();
       this.#stops.set(uri, stop);
     } catch (error) {

@@ -54,7 +54,7 @@ const OF_BODIES: readonly ErrorCode[] = ["payload_too_large", "idle_timeout"];
 const INTRODUCTION = `Made from the routes of this server and its protos. 64-bit integers are strings. The sockets are described in
 docs/protocol. Every error has the same shape, with a code of one table.`;
 
-/** The OpenAPI document of a server with these routes. What is not described, such as pages, is left out. */
+/** The OpenAPI document of a server with these routes. Routes without a description, such as pages, are left out. */
 export function openApiDocument(routes: readonly Route[], version: string): OpenApiDocument {
   const schemas = new MessageSchemas();
   const errorBody = json(schemas.ref(ErrorResponseSchema));
@@ -147,7 +147,7 @@ export function openApiDocument(routes: readonly Route[], version: string): Open
   }
 }
 
-/** What is known of a route; undefined for one that is not described. A test fails if that one has an action. */
+/** The description of a route; undefined without one. A test fails if such a route has an action. */
 export function operationOf({ method, path, action }: Route): Operation | undefined {
   const known = OPERATIONS[`${method} ${path}`];
   if (known) return known;

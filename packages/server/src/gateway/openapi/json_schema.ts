@@ -68,7 +68,7 @@ export class MessageSchemas {
     return this.#schemaOf(message);
   }
 
-  /** Those that are referred to, in the order of their names. */
+  /** The referenced schemas, in the order of their names. */
   all(): Record<string, JsonSchema> {
     return Object.fromEntries([...this.#schemas].sort(([a], [b]) => (a < b ? -1 : 1)));
   }

@@ -2,7 +2,7 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import type { ErrorCode } from "@khala/contracts";
 import type { JsonSchema } from "./json_schema.ts";
 
-/** What goes over the wire: a proto message in JSON or one of several, another JSON, bytes of some media type, or nothing. */
+/** The content of a body: a proto message in JSON or one of several, another JSON, bytes of some media type, or nothing. */
 export type Content =
   | DescMessage
   | { readonly oneOf: readonly DescMessage[] }
@@ -10,7 +10,7 @@ export type Content =
   | { readonly media: string }
   | null;
 
-/** What a route is, beside its method, its path and its action. */
+/** The description of a route, beside its method, path and action. */
 export interface Operation {
   readonly summary: string;
   readonly description?: string;
@@ -20,7 +20,7 @@ export interface Operation {
   readonly body?: Content;
   /** Whether a request without a body is accepted too. */
   readonly bodyOptional?: true;
-  /** What a request that succeeds is answered with, by status. */
+  /** The content of a successful response, by status. */
   readonly responses: Readonly<Record<number, Content>>;
   /** Codes that the route may answer with, beside those that every route may. */
   readonly errors?: readonly ErrorCode[];

@@ -23,7 +23,7 @@ import {
 } from "@khala/contracts/ops/v1";
 import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
 
-/** What operators use. */
+/** The operations for operators. */
 export const OPS_OPERATIONS: Operations = {
   "GET /ops/v1/about": { summary: "What runs here", responses: { 200: AboutSchema } },
   "GET /ops/v1/overview": { summary: "How the server is", responses: { 200: OverviewSchema } },

@@ -13,7 +13,7 @@ async function opened() {
   return { clock, traffic, history };
 }
 
-test("a sample is taken every ten seconds, also while nobody looks", async () => {
+test("takes a sample every ten seconds, also without viewers", async () => {
   const { clock, traffic, history } = await opened();
   expect(history.read().samples).toEqual([]);
   traffic.messages = 50;
@@ -30,7 +30,7 @@ test("a sample is taken every ten seconds, also while nobody looks", async () =>
   await history.stop();
 });
 
-test("an hour is kept, and no more", async () => {
+test("keeps an hour, and no more", async () => {
   const { clock, history } = await opened();
   await clock.advance(2 * 3_600_000);
   const { samples = [] } = history.read();
@@ -39,7 +39,7 @@ test("an hour is kept, and no more", async () => {
   await history.stop();
 });
 
-test("nothing is left behind when it stops", async () => {
+test("leaves no timer when it stops", async () => {
   const { clock, history } = await opened();
   await clock.advance(10_000);
   await history.stop();

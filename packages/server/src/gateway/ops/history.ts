@@ -6,7 +6,7 @@ import type { SyncPlane } from "../../sync/plane.ts";
 import { openProcessMonitor } from "./process_monitor.ts";
 import { Rates } from "./rates.ts";
 
-/** The load of the last hour, so that a chart has a past when somebody opens it. */
+/** The load of the last hour, so that a chart has a history when it is opened. */
 export interface History extends Service {
   read(): OverviewHistoryJson;
 }
@@ -19,7 +19,7 @@ export interface HistoryOptions {
 
 const INTERVAL_MS = 10_000;
 const SAMPLES = 3_600_000 / INTERVAL_MS;
-/** Coarse: it runs also when nobody looks. */
+/** Coarse, as it also runs without viewers. */
 const RESOLUTION_MS = 100;
 
 /** Takes a sample every ten seconds, from counters of this process alone: it asks no database. */

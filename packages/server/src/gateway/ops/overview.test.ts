@@ -61,7 +61,7 @@ async function opened(options: Partial<OverviewOptions> = {}) {
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-test("rates are since the snapshot before", async () => {
+test("rates count from the previous snapshot", async () => {
   const { overview, clock, traffic } = await opened();
   clock.move(2_000);
   traffic.messages = 10;
@@ -74,7 +74,7 @@ test("rates are since the snapshot before", async () => {
   await overview.stop();
 });
 
-test("however many watch, one snapshot is made in an interval, and none while nobody does", async () => {
+test("makes one snapshot per interval for any number of viewers, and none without one", async () => {
   const { overview, clock, looked } = await opened();
   clock.move(60_000);
   await turn();
@@ -117,7 +117,7 @@ test("runs that failed within five minutes make conversations degraded, and no l
   await overview.stop();
 });
 
-test("a part that has no answer leaves the rest as it is", async () => {
+test("an area that does not answer does not affect the others", async () => {
   const { overview } = await opened({
     health: async () => ({
       database: { state: "ok" },
@@ -134,7 +134,7 @@ test("a part that has no answer leaves the rest as it is", async () => {
   await overview.stop();
 });
 
-test("what is parked, held back or refused is named, with what to do", async () => {
+test("names what is paused, delayed or failing, with what to do", async () => {
   const { overview } = await opened({
     blackboard: {
       agents: async () => [

@@ -9,14 +9,14 @@ export interface ProcessFigures {
   readonly event_loop_p99_ms: number;
 }
 
-/** Measures the process between two looks. */
+/** Measures the process between two samples. */
 export interface ProcessMonitor {
   look(): ProcessFigures;
   stop(): void;
 }
 
 export interface ProcessMonitorOptions {
-  /** How often the event loop is asked. It costs a timer each time. */
+  /** The interval at which the event loop is sampled. It costs a timer each time. */
   readonly resolutionMs: number;
   /** Without a look for this long, the event loop is left alone. */
   readonly restAfterMs: number;

@@ -18,24 +18,24 @@ const routed = (type: string) => span("route board_artifacts", { "artifact.type"
 const attempt = (agent: string, type: string, failed = false) =>
   span("process board_tasks", { "khala.agent": agent, "khala.attempt": 1, "artifact.type": type }, failed);
 
-test("a flow of artifacts is named by its first and its last type", () => {
+test("names a flow of artifacts by its first and last type", () => {
   expect(traceName([routed("Topic"), routed("Draft"), routed("Article")])).toBe("Topic → Article");
   expect(traceName([routed("Topic")])).toBe("Topic");
 });
 
-test("who failed for good is named, and who was only retried", () => {
+test("names an agent that failed for good, or was only retried", () => {
   const begun = [routed("Topic"), attempt("illustrator", "Topic", true)];
   expect(traceName([...begun, routed("Article")])).toBe("Topic → Article · illustrator failed");
   expect(traceName([...begun, attempt("illustrator", "Topic")])).toBe("Topic · illustrator retried");
 });
 
-test("a run is named by its conversation, with what it published", () => {
+test("names a run by its conversation, with what it published", () => {
   const run = (failed: boolean) => span("invoke_agent", { "gen_ai.conversation.id": "c1" }, failed);
   expect(traceName([span("POST /chat"), run(true)])).toBe("Conversation c1 · failed");
   expect(traceName([span("POST /chat"), run(false), routed("Topic")])).toBe("Conversation c1 · Topic");
 });
 
-test("what is neither is named by its topic, else by its first span", () => {
+test("names other traces by their topic, else by their first span", () => {
   expect(traceName([span("append"), span("project", { "khala.topic": "app.orders" })])).toBe("app.orders");
   expect(traceName([span("POST /tasks", {}, true)])).toBe("POST /tasks · failed");
 });

@@ -5,7 +5,7 @@ const AGENT = "khala.agent";
 /** More would not fit into a line. */
 const MAX_NAMED = 3;
 
-/** What a trace did, for a list of many: "Topic → Article · illustrator failed", "Conversation c1 · failed". */
+/** A trace's name in a list: "Topic → Article · illustrator failed", "Conversation c1 · failed". */
 export function traceName(spans: readonly EndedSpan[]): string {
   const byStart = spans.toSorted((a, b) => a.startedAt - b.startedAt);
   const types = [...new Set(byStart.flatMap(({ attributes }) => textOf(attributes[TYPE])))];
@@ -18,7 +18,7 @@ export function traceName(spans: readonly EndedSpan[]): string {
   return [what, failureOf(byStart, what)].filter(Boolean).join(" · ");
 }
 
-/** Who failed, and whether a later attempt of the same agent succeeded. */
+/** The failed agents, and whether a later attempt of the same agent succeeded. */
 function failureOf(spans: readonly EndedSpan[], what: string): string | undefined {
   const failed = spans.filter((span) => span.failed);
   if (failed.length === 0) return undefined;

@@ -14,7 +14,7 @@ export interface ChannelSocket {
   readonly outbox: Outbox;
   /** The authenticated caller; changes when the token is refreshed. */
   viewer(): Viewer;
-  /** Verifies a new token for the open socket and uses it from now on; every channel of the socket hears of it. */
+  /** Verifies a new token for the open socket and uses it from now on; notifies every channel of the socket. */
   authenticate(token: string): Promise<Viewer>;
   /** Ends the channel with an error; the client joins again if it is retryable. `slow_consumer` closes the whole socket. */
   end(error: KhalaError): void;
@@ -38,7 +38,7 @@ export interface Channel {
   /** Says why the socket is about to be closed. */
   sendError(error: { code: string; message: string }): void;
   close(): void;
-  /** Where it stands in what it follows, for operators. */
+  /** Its positions in the topics it follows, for operators. */
   cursors?(): NonNullable<SocketChannelJson["cursors"]>;
 }
 
@@ -46,9 +46,9 @@ export interface Channel {
 export interface ChannelDefinition {
   /** Its topic, or the beginning of its topics if it ends with a colon. */
   readonly topic: string;
-  /** What a caller must be allowed to do to join; it may be refused later because of a resource. */
+  /** The action a caller must be allowed to take to join; a resource may refuse it later. */
   readonly join: Action;
-  /** The events that clients push besides `auth`, and what each of them does. */
+  /** The events that clients push besides `auth`, and the action of each. */
   readonly events: Readonly<Record<string, Action>>;
   /** Opens the channel for a join. Throws KhalaError to refuse it. */
   open(socket: ChannelSocket, params: unknown): Channel;

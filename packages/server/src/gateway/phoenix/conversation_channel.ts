@@ -29,7 +29,7 @@ export function conversationChannel(conversations: ConversationPlane): ChannelDe
     open(socket, params) {
       const convId = readConvId(socket.topic.slice(CONVERSATION_CHANNEL.length));
       const { after, replay, device, presence } = (params ?? {}) as Readonly<Record<string, unknown>>;
-      // Null is how JavaScript says "none" in JSON.
+      // JavaScript writes "none" as null in JSON.
       const start = readStart({ after: after ?? undefined, replay: replay ?? undefined });
       const present = readPresence({ device: device ?? undefined, presence: presence ?? undefined });
       return new ConversationChannel(socket, convId, { start, present }, conversations);
@@ -75,7 +75,7 @@ class ConversationChannel implements Channel {
     );
     if (this.#closed) return attached.close();
     this.#attached = attached;
-    // The token may have changed meanwhile.
+    // The token may have changed since.
     attached.check(this.#socket.viewer());
     // `onWritable` may have been called before there was an attachment.
     attached.drained();
@@ -135,6 +135,6 @@ class ConversationChannel implements Channel {
 }
 
 function runIdOf(payload: unknown): string | undefined {
-  // Null is how JavaScript says "none" in JSON.
+  // JavaScript writes "none" as null in JSON.
   return readRunId((Object(payload) as { run_id?: unknown }).run_id ?? undefined);
 }

@@ -18,7 +18,7 @@ import {
 
 export interface PhoenixOptions {
   readonly channels: readonly ChannelDefinition[];
-  /** How many channels a socket may have joined. */
+  /** The number of channels a socket may have joined. */
   readonly maxChannels: number;
 }
 
@@ -29,7 +29,7 @@ interface Joined {
   /** Pushes of one channel are handled one after another. */
   queue: Promise<void>;
   queued: number;
-  /** It is refreshing the token: it hears of the new one after it has answered. */
+  /** Whether it is refreshing the token: it is notified of the new one after its reply. */
   refreshing: boolean;
 }
 
@@ -37,7 +37,7 @@ interface Joined {
 const PATH = "/socket/websocket";
 const VERSION = "2.0.0";
 const MAX_QUEUED = 64;
-/** Where the payload is in a text frame. */
+/** The position of the payload in a text frame. */
 const PAYLOAD = /^\[4\]\.?/;
 
 /** The endpoint for Phoenix clients. */

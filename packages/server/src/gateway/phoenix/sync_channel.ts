@@ -75,7 +75,7 @@ interface Followed extends Subscription {
   readonly release: () => void;
 }
 
-/** What a subscribe asks for, by its name: a topic or a part, from a cursor or from now on. */
+/** The subscriptions of a request, by name: a topic or a part, from a cursor or from now on. */
 interface Place {
   readonly name: string;
   readonly part: TopicPart | undefined;
@@ -157,9 +157,9 @@ class SyncChannel implements Channel {
     await Promise.all(places.map(({ feed, sent }) => this.#catchHead(feed, sent)));
     const starts = await this.#options.hub.starts();
     if (this.#closed) throw new KhalaError("shutting_down", "The channel was closed.");
-    // The token may have been replaced meanwhile.
+    // The token may have been replaced since.
     requireTopics();
-    // From here to the reply nothing waits, so the positions in the reply are where the subscriptions stand.
+    // Nothing is awaited from here to the reply, so its positions are those of the subscriptions.
     const rights = rightsFingerprint(this.#socket.viewer());
     const current = Object.fromEntries(
       places.map(({ name, part, feed }) => [

@@ -19,7 +19,7 @@ export interface ConnectionOptions {
   readonly limits: ConnectionLimits;
   /** The protocol: "phoenix", "conversation" or "ai". */
   readonly kind: string;
-  /** Where the other side is. */
+  /** The address of the client. */
   readonly remote: string;
   /** Totals over all sockets. */
   readonly written: Written;
@@ -51,7 +51,7 @@ export interface ClientSocket {
 /** How long a client may take to answer a close. */
 export const CLOSE_GRACE_MS = 5_000;
 
-/** Pings, and pongs that nobody asked for, that a client may send within a second. */
+/** The pings, and unsolicited pongs, that a client may send within a second. */
 const MAX_CONTROL_FRAMES = 20;
 
 /** One client's WebSocket: its outbox, its caller, its timeouts. The protocol on it is a ClientSocket. */
@@ -215,7 +215,7 @@ export class Connection {
     return false;
   }
 
-  /** A message, or the answer to a ping of ours. Anything else says nothing about the program that holds the socket. */
+  /** A message, or the answer to a ping of ours. Other frames do not show that the program behind the socket is alive. */
   #heard(): void {
     this.#heardAt = this.#context.clock.now();
   }
@@ -226,7 +226,7 @@ export interface SocketEndpoint {
   readonly path: string;
   /** Its name for operators. */
   readonly kind: string;
-  /** What every token of the socket must allow; a socket with channels leaves it to them. */
+  /** The scopes every token of the socket must have; a socket with channels leaves that to them. */
   readonly action?: Action;
   /**
    * Checks the parameters before the token: throws KhalaError to refuse. The returned function serves the socket; it may

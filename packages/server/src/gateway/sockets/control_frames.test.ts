@@ -13,7 +13,7 @@ import { openSockets } from "./sockets.ts";
 
 const IDLE_MS = 90_000;
 
-/** Sockets alone. `/pinged` pings its clients with each heartbeat, as `/ws` does; `/silent` does not, as Phoenix. */
+/** A server with only sockets. `/pinged` pings its clients with each heartbeat, as `/ws` does; `/silent` does not, as Phoenix. */
 async function openServer() {
   const clock = new JumpClock({ leapOnlyMs: CLOSE_GRACE_MS });
   const context = await testContext({ clock });
@@ -85,7 +85,7 @@ async function roundTrip(ws: WebSocket): Promise<void> {
   await answered;
 }
 
-test("a ping is answered with its own payload", async () => {
+test("answers a ping with its payload", async () => {
   await using server = await openServer();
   const { ws } = await server.connect("/silent");
   const answered = once(ws, "pong");
@@ -93,7 +93,7 @@ test("a ping is answered with its own payload", async () => {
   expect(String((await answered)[0])).toBe("are you there");
 });
 
-test("too many pings within a second close the socket with limit_exceeded", async () => {
+test("closes a socket with limit_exceeded after too many pings within a second", async () => {
   await using server = await openServer();
   const { ws, closed } = await server.connect("/silent");
   let pongs = 0;
@@ -103,14 +103,14 @@ test("too many pings within a second close the socket with limit_exceeded", asyn
   expect(pongs).toBeLessThanOrEqual(50);
 });
 
-test("pongs that nobody asked for count like pings", async () => {
+test("counts unsolicited pongs like pings", async () => {
   await using server = await openServer();
   const { ws, closed } = await server.connect("/silent");
   for (let i = 0; i < 1_000; i++) ws.pong();
   expect(await until("the end", closed)).toEqual({ code: 4429, reason: "limit_exceeded" });
 });
 
-test("a client that pings now and then stays open", async () => {
+test("keeps a client open that pings now and then", async () => {
   await using server = await openServer();
   const { ws, closed } = await server.connect("/silent");
   for (let second = 0; second < 40; second++) {
@@ -121,7 +121,7 @@ test("a client that pings now and then stays open", async () => {
   expect(closed()).toBeUndefined();
 });
 
-test("pongs do not keep a socket open that is not pinged", async () => {
+test("pongs do not keep a socket open that was not pinged", async () => {
   await using server = await openServer();
   const { ws, closed } = await server.connect("/silent");
   const { ws: talking, closed: other } = await server.connect("/silent");
@@ -135,7 +135,7 @@ test("pongs do not keep a socket open that is not pinged", async () => {
   expect(other()).toBeUndefined();
 });
 
-test("a client that only answers our pings stays open, and one that answers none is closed", async () => {
+test("keeps a client open that only answers pings, and closes one that answers none", async () => {
   await using server = await openServer();
   const { ws, closed } = await server.connect("/pinged");
   const { closed: deafClosed } = await server.connect("/pinged", { autoPong: false });

@@ -63,7 +63,7 @@ class ConversationSocket implements ClientSocket {
       const attached = await conversations.attach(viewer, this.#convId, subscriber, start, presence);
       if (this.#closed) return attached.close();
       this.#attached = attached;
-      // The token may have changed meanwhile.
+      // The token may have changed since.
       attached.check(connection.viewer);
       // `onWritable` may have been called before there was an attachment.
       attached.drained();
@@ -94,7 +94,7 @@ class ConversationSocket implements ClientSocket {
     );
   }
 
-  // A token without the scope is refused before it is used. This one may not reach another's conversation any more.
+  // A token without the scope is refused before it is used. This one no longer reaches another subject's conversation.
   viewerChanged(): void {
     try {
       this.#attached?.check(this.#connection.viewer);

@@ -4,7 +4,7 @@ import { KhalaError } from "@khala/contracts";
 import type { Context } from "../../kit/context.ts";
 import type { GatewayMetrics } from "../metrics.ts";
 
-/** Where a handshake wants to go; null when that cannot be read. */
+/** The target of a handshake; null when it cannot be read. */
 export function addressOf(request: IncomingMessage): URL | null {
   return URL.parse(request.url ?? "/", "http://socket");
 }

@@ -52,7 +52,7 @@ export class Outbox {
 
   /**
    * Sends a frame, or refuses it because too much is waiting. One frame over the limit is admitted.
-   * It goes past `ws`, which would have every socket copy what they share.
+   * It bypasses `ws`, which would make every socket copy the shared bytes.
    */
   offer(frame: WireFrame, stamp?: Buffer): boolean {
     if (this.#stream.writableLength >= this.#limit) {

@@ -219,7 +219,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     async drain(timeoutMs) {
       draining = true;
       forget();
-      // Each socket is told another time to return, so that the next server is not met by all of them at once.
+      // Each socket gets a different time to reconnect, so that they do not reach the next server all at once.
       const apartMs = Math.min(RETURN_MS, MAX_RETURN_MS / open.size);
       for (const [i, socket] of [...open].entries())
         socket.end(

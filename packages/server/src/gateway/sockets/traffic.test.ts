@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { systemClock } from "../../kit/clock.ts";
 import { openTraffic } from "./traffic.ts";
 
-test("errors are counted by code, and those that were turned away besides", () => {
+test("counts errors by code, and refusals of tokens and scopes separately", () => {
   const traffic = openTraffic(systemClock);
   for (const code of ["not_found", "not_found", "missing_scope", "overloaded"] as const)
     traffic.refused(code);
@@ -14,7 +14,7 @@ test("errors are counted by code, and those that were turned away besides", () =
   expect(traffic.totals()).toEqual({ sockets: 0, errors: 4, refused: 2, slowCloses: 0 });
 });
 
-test("the last closes of an org are remembered, newest first, and no other org's", () => {
+test("remembers an org's last closes, newest first, and no other org's", () => {
   const traffic = openTraffic(systemClock);
   for (let code = 4_000; code < 4_300; code++) {
     traffic.opened();
@@ -27,7 +27,7 @@ test("the last closes of an org are remembered, newest first, and no other org's
   expect(traffic.totals()).toMatchObject({ sockets: 0, slowCloses: 300 });
 });
 
-test("what a client says is cut, and orgs that closed nothing for long are forgotten", () => {
+test("cuts a client's reason, and forgets orgs without a recent close", () => {
   const traffic = openTraffic(systemClock);
   traffic.closed("first", { subject: "s", code: 1_000, reason: "x".repeat(5_000), kind: "ai" });
   expect(traffic.closes("first")[0]!.reason).toHaveLength(123);

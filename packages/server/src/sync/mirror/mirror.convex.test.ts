@@ -89,7 +89,7 @@ const compare = async (): Promise<ParityReport> =>
     signal,
   });
 
-test("the mutation is called as the npm client calls it, with every update, and both sides agree", async () => {
+test("calls the mutation as the npm client does, with every update, until both sides are equal", async () => {
   await dualPublish(async () => {
     await write("a", "one");
     await write("a", "two", ["ada", "bob"]);
@@ -134,7 +134,7 @@ test.each([
   expect(await compare()).toMatchObject({ equal: true });
 });
 
-test("parity names what differs, what is missing and what is extra, by version and hash", async () => {
+test("parity names different, missing and extra documents, by version and hash", async () => {
   await write("same", "same");
   await write("differs", "ours");
   await write("missing", "ours");
@@ -174,7 +174,7 @@ test("parity names what differs, what is missing and what is extra, by version a
   );
 });
 
-test("what the mirror has not been told yet is behind, not different", async () => {
+test("parity counts updates the mirror has not received as behind, not different", async () => {
   await write("old", "old");
   await dualPublish();
   await write("old", "newer");
@@ -190,14 +190,14 @@ test("what the mirror has not been told yet is behind, not different", async () 
   expect(parityLines(report)[0]).toMatch(/2 behind; 4 updates are on their way, the oldest for \d+ ms$/);
 });
 
-test("a sink that was never followed says so, and everything is missing", async () => {
+test("parity reports a mirror that was never followed, with every document missing", async () => {
   const report = await compare();
   expect(report.topics[0]).toMatchObject({ equal: 0, lag: { following: false } });
   expect(report.topics[0]!.missing.count).toBe(report.topics[0]!.documents);
   expect(parityLines(report).join("\n")).toContain("the mirror is not following yet");
 });
 
-test("pages of thousands are compared whole, in the order of bytes", async () => {
+test("parity compares thousands of documents page by page, in the order of bytes", async () => {
   const odd = ["é", "\u{1f600}", "\ufb00", "Z", "a b"];
   await Promise.all(odd.map((id) => write(id, "odd")));
   await Promise.all(Array.from({ length: 1_200 }, (_, i) => write(`n${i}`, "n")));
@@ -209,7 +209,7 @@ test("pages of thousands are compared whole, in the order of bytes", async () =>
   expect(listed.every(({ args }) => args.limit === 500)).toBe(true);
 });
 
-test("a sink that lists in another order is refused, instead of finding differences that are none", async () => {
+test("refuses a mirror that lists in another order, instead of reporting false differences", async () => {
   const reader = {
     name: "odd",
     held: async () =>
@@ -220,7 +220,7 @@ test("a sink that lists in another order is refused, instead of finding differen
   );
 });
 
-test("a wrong secret or a wrong function is told with what the deployment says", async () => {
+test("reports a wrong secret or function with the deployment's message", async () => {
   const sink = await convexMirror({ ...settings(), secret: "wrong" });
   await expect(sink.publish({ topic: TOPIC, epoch: "e", updates: [] }, signal)).rejects.toThrow(
     "Uncaught Error: no",

@@ -11,7 +11,7 @@ import { type FollowerOptions, startMirrorFollower } from "./mirror_follower.ts"
 
 const TOPIC = runSummaries.topic;
 
-/** A mirror in memory that keeps what it is told, as the port asks. */
+/** A mirror in memory that keeps every update, as the port requires. */
 class Recorder implements Mirror {
   readonly name: string;
   readonly batches: MirrorBatch[] = [];
@@ -100,7 +100,7 @@ const place = async (database: Database) => {
   return row;
 };
 
-/** Resolves when the mirror has been told of everything that is committed. */
+/** Resolves when the mirror has received everything that is committed. */
 const followed = ({ database }: Setup, name = "recorder") =>
   vi.waitFor(
     async () =>
@@ -108,7 +108,7 @@ const followed = ({ database }: Setup, name = "recorder") =>
     { timeout: 30_000, interval: 10 },
   );
 
-test("what is there is listed first, then every update follows in order, and a restart goes on where it was", async () => {
+test("lists existing documents first, then follows every update in order, also after a restart", async () => {
   await using here = await setup();
   const sink = new Recorder();
   await here.write("a", 1);
@@ -134,7 +134,7 @@ test("what is there is listed first, then every update follows in order, and a r
   });
 });
 
-test("a batch whose success was not noted is published again: at least once", async () => {
+test("publishes a batch again whose success was not stored: at least once", async () => {
   await using here = await setup();
   const sink = new Recorder();
   await here.write("a", 1);
@@ -156,7 +156,7 @@ test("a batch whose success was not noted is published again: at least once", as
   expect(sink.told).toEqual(["run:a v1 upsert", "run:a v2 upsert", "run:a v2 upsert"]);
 });
 
-test("a sink that fails is tried again until it succeeds, in order, and the first sink's writers never notice", async () => {
+test("retries a failing mirror in order until it succeeds, without affecting writers", async () => {
   await using here = await setup();
   const sink = new Recorder();
   let tries = 0;
@@ -182,7 +182,7 @@ test("a sink that fails is tried again until it succeeds, in order, and the firs
   expect(sink.held.get("run:a")?.docVersion).toBe(50n);
 });
 
-test("a sink that hangs and does not heed its signal holds up neither writers nor the end", async () => {
+test("a mirror that hangs and ignores its signal blocks neither writers nor the stop", async () => {
   await using here = await setup();
   const sink = new Recorder();
   let calls = 0;
@@ -201,7 +201,7 @@ test("a sink that hangs and does not heed its signal holds up neither writers no
   expect(quick.held.size).toBe(21);
 });
 
-test("who is stopped while it reads what is new does not begin to tell of it, and ends", async () => {
+test("a stop during a read ends without publishing", async () => {
   await using here = await setup();
   const sink = new Recorder();
   let calls = 0;
@@ -222,7 +222,7 @@ test("who is stopped while it reads what is new does not begin to tell of it, an
   expect(calls).toBe(0);
 });
 
-test("a slow sink is told at its own pace, in bounded batches", async () => {
+test("publishes to a slow mirror at its own pace, in bounded batches", async () => {
   await using here = await setup();
   const sink = new Recorder();
   const gates: (() => void)[] = [];
@@ -241,7 +241,7 @@ test("a slow sink is told at its own pace, in bounded batches", async () => {
   }
 });
 
-test("a batch that is too much for the sink is offered in smaller ones", async () => {
+test("splits a batch that is too large for the mirror", async () => {
   await using here = await setup();
   const sink = new Recorder();
   sink.before = async ({ updates }) => {
@@ -263,7 +263,7 @@ test.each([
     "another sink's place",
     (here: Setup) => here.database.query({ text: "UPDATE runtime.sync_second_sink SET sink = 'other'" }),
   ],
-])("after %s it starts again with everything", async (_, happen) => {
+])("after %s it publishes everything again", async (_, happen) => {
   await using here = await setup();
   const sink = new Recorder();
   await here.write("a", 1);
@@ -279,7 +279,7 @@ test.each([
   expect(sink.told).toEqual(["run:a v1 upsert", "run:b v2 upsert"]);
 });
 
-test("the start of another server moves nothing: it goes on where it was", async () => {
+test("another server's start does not change the position", async () => {
   await using here = await setup();
   const sink = new Recorder();
   await here.write("a", 1);
@@ -293,7 +293,7 @@ test("the start of another server moves nothing: it goes on where it was", async
   expect(sink.told).toEqual(["run:a v1 upsert", "run:b v1 upsert"]);
 });
 
-test("after a restore, documents with lower versions replace those of the epoch before", async () => {
+test("after a restore, documents with lower versions replace those of the old epoch", async () => {
   await using here = await setup();
   const sink = new Recorder();
   await here.write("a", 7, "lost");
@@ -306,7 +306,7 @@ test("after a restore, documents with lower versions replace those of the epoch 
   ]);
   await rotateEpoch(here.database, here.parts.context);
   await here.write("a", 1, "restored");
-  // The watermark is the same as before the restore: that it was reached says nothing.
+  // The watermark is the same as before the restore: reaching it proves nothing.
   await expect
     .poll(() => sink.held.get("run:a"), { timeout: 60_000 })
     .toMatchObject({
@@ -315,7 +315,7 @@ test("after a restore, documents with lower versions replace those of the epoch 
     });
 });
 
-test("tombstones that are meant for viewers who lose sight are not told to it", async () => {
+test("does not publish tombstones for viewers that lose access", async () => {
   await using here = await setup();
   const sink = new Recorder();
   here.follow(sink);
@@ -339,7 +339,7 @@ test("tombstones that are meant for viewers who lose sight are not told to it", 
   ]);
 });
 
-test("in pointer mode it is told what the read model still has", async () => {
+test("publishes the read model's current payload in pointer mode", async () => {
   await using here = await setup({ inline: false });
   const sink = new Recorder();
   here.follow(sink);
@@ -352,7 +352,7 @@ test("in pointer mode it is told what the read model still has", async () => {
   expect(sink.batches.every(({ updates }) => updates.every(({ payload }) => payload !== null))).toBe(true);
 });
 
-test("it is told only by the process whose turn it is", async () => {
+test("only the active process publishes", async () => {
   await using here = await setup();
   const sink = new Recorder();
   let active = false;
@@ -370,7 +370,7 @@ test("it is told only by the process whose turn it is", async () => {
   await followed(here);
 });
 
-test("a batch that lands after its process lost the lease changes nothing", async () => {
+test("ignores a batch that finishes after its process lost the lease", async () => {
   await using at = await setup();
   const sink = new Recorder();
   await at.write("a", 1);
@@ -398,7 +398,7 @@ test("a batch that lands after its process lost the lease changes nothing", asyn
   expect((await place(at.database))!.watermark).toBe(before!.watermark + 1n);
 });
 
-test("the noop sink takes everything", async () => {
+test("the noop mirror accepts everything", async () => {
   await using here = await setup();
   await here.write("a", 1);
   here.follow(noopMirror);

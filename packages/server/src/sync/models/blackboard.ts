@@ -8,7 +8,7 @@ export const boardAgentStates = defineModel({
   prefix: "board_agent",
   table: "sync_board_agents",
   streams: [boardAgents],
-  // Zeros are left out of events, and wanted in documents.
+  // Events leave out zeros, and documents need them.
   project: (_: AgentStateJson | null, event): AgentStateJson => ({
     // The name of an agent needs no encoding.
     name: event.streamId,

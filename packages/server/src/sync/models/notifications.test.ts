@@ -15,7 +15,7 @@ function event(
   return { position: 1n, kind: "notification", streamId: "n1", seq: 1n, type, data, at: AT, ...who, ...more };
 }
 
-test("an app's notification is for its subject, and for 30 days unless it says otherwise", () => {
+test("an app's notification is for its subject, and expires after 30 days by default", () => {
   const sent = event("notification.sent", { to: "ada", text: "Hello", about: "task:t1" }, { actor: "robot" });
   const made = notifications.project(null, sent);
   expect(made).toEqual({
@@ -50,7 +50,7 @@ test("a run that ends notifies its owner", () => {
   expect(notifications.id(event("run.step", {}, { kind: "run" }))).toBeNull();
 });
 
-test("its subject reads and dismisses it, and nobody else does; what is read expires sooner", () => {
+test("only its subject reads and dismisses it; a read one expires sooner", () => {
   const made = notifications.project(
     null,
     event("notification.sent", { to: "ada", text: "Hello" }),
@@ -67,7 +67,7 @@ test("its subject reads and dismisses it, and nobody else does; what is read exp
   expect(notifications.project(null, event("notification.dismissed"))).toBeNull();
 });
 
-test("a service notifies anybody, everybody else only themselves", () => {
+test("a service notifies anybody, other callers only themselves", () => {
   const stream = { id: "n1", owner: "ada", seq: 0n };
   const may = (scope: string, type: string, to: string) =>
     notificationStream.authorize({ subject: "ada", org: "acme", scopes: new Set([scope]) }, stream, {

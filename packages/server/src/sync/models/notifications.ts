@@ -9,7 +9,7 @@ const KEPT_READ_MS = 7 * DAY_MS;
 
 type NotificationEvent = EventsOf<readonly [typeof runs, typeof workers, typeof notificationStream]>;
 
-/** What to tell of a run or worker; undefined for events that are no news. */
+/** The notification for an event of a run or worker; undefined for events without one. */
 function newsOf(event: NotificationEvent): string | undefined {
   switch (event.type) {
     case "run.completed":
@@ -24,7 +24,7 @@ function newsOf(event: NotificationEvent): string | undefined {
 }
 
 /**
- * `runtime.notifications`: what one subject should hear of, and nobody else: of its own runs and workers, and what an app sends.
+ * `runtime.notifications`: for one subject only: about its own runs and workers, and those an app sends.
  * Its subject marks it as read or dismisses it. It expires.
  */
 export const notifications = defineModel({

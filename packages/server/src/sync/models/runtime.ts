@@ -10,7 +10,7 @@ export const runSummaries = defineModel({
   streams: [runs],
   audience: (run: RunSummaryJson) => run.audience,
   project(before: RunSummaryJson | null, event) {
-    // A run may be heard of first by a step: what is not known yet is left out.
+    // The first event of a run may be a step: unknown fields are left out.
     const run = { ...(before ?? begun(event)), updated_at: event.at };
     switch (event.type) {
       case "run.started": {

@@ -75,7 +75,7 @@ async function drain(
   return { rows, largest };
 }
 
-test("a viewer gets what it sees, in order, each row once, within the limits, and progress over the rest", async () => {
+test("a viewer gets its rows once, in order and within the limits, and progress over the others", async () => {
   const audiences = Array.from({ length: 90 }, (_, i) => [null, ["ann"], ["bob"]][i % 3]!);
   const watermarks = await write(parts.sink, "pages", audiences);
   const { backlog } = openBacklog();
@@ -88,7 +88,7 @@ test("a viewer gets what it sees, in order, each row once, within the limits, an
   expect(nothing.through).toBeGreaterThanOrEqual(watermarks.at(-1)!);
 });
 
-test("a page is within its bytes, and has one row however large it is", async () => {
+test("a page stays within its bytes, but has at least one row", async () => {
   const watermarks = await write(parts.sink, "bytes", Array(12).fill(null), 4_000);
   const { backlog } = openBacklog();
   const read = async (after: bigint) =>
@@ -100,7 +100,7 @@ test("a page is within its bytes, and has one row however large it is", async ()
   ]);
 });
 
-test("however many ask at once, from the same place or from near it, a round is one read", async () => {
+test("serves concurrent readers near the same position with one read", async () => {
   const watermarks = await write(parts.sink, "crowd", Array(30).fill(null));
   const { backlog, reads } = openBacklog({ ...LIMITS, rows: 1_000 });
   const start = watermarks[0]! - 1n;
@@ -119,7 +119,7 @@ test("however many ask at once, from the same place or from near it, a round is 
   expect(reads[0]!.length).toBeLessThanOrEqual(2 * 8);
 });
 
-test("thousands of people are read for in one round, and no more of their rows than a round may hold", async () => {
+test("reads for thousands of viewers in one round, within the limits of a round", async () => {
   const people = Array.from({ length: 3_000 }, (_, i) => [`person-${i}`]);
   const watermarks = await write(parts.sink, "many", people, 20_000);
   const { backlog, reads } = openBacklog({ rows: 10, bytes: 1 << 20, payloadBytes: 1 << 20 });
@@ -133,7 +133,7 @@ test("thousands of people are read for in one round, and no more of their rows t
   expect(reads.map((wants) => wants.length > 1)).toEqual([true, true]);
 });
 
-test("one that is ahead of its neighbours is not kept from moving by those who come in behind it, again and again", async () => {
+test("new readers behind it never block a reader that is ahead", async () => {
   const watermarks = await write(parts.sink, "ahead", Array(60).fill(null));
   const { backlog } = openBacklog();
   const viewer = { org: "ahead", subject: "ann" };
@@ -147,7 +147,7 @@ test("one that is ahead of its neighbours is not kept from moving by those who c
   expect(page(await ahead).watermarks).toEqual(watermarks.slice(41, 51));
 });
 
-test("a failed read fails those who waited for it, and no one after", async () => {
+test("a failed read fails only the readers that waited for it", async () => {
   const [watermark] = await write(parts.sink, "failing", [null]);
   const journal = openJournal(database.database);
   let failing = true;
@@ -164,7 +164,7 @@ test("a failed read fails those who waited for it, and no one after", async () =
   expect(page(await backlog.read(viewer, watermark! - 1n)).watermarks).toEqual([watermark]);
 });
 
-test("a position below the floor, or beyond the head, is stale; the floor and the head are not", async () => {
+test("a position below the floor or beyond the head is stale; the floor and the head are not", async () => {
   await write(parts.sink, "trimmed", Array(5).fill(null));
   await trimTopic(database.database, runSummaries, 0);
   const watermarks = await write(parts.sink, "after-trim", Array(3).fill(null));

@@ -15,22 +15,22 @@ const place = { topic: "docs", rights, starts, bounds: { floor: 10n, partsFloor:
 const from = (watermark: bigint, of = epoch) => resumeFrom({ epoch: of, watermark }, place);
 
 describe("a cursor is resumed", () => {
-  test("from the floor, where nothing is missing yet, to the head, where nothing is new", () => {
+  test("from the floor, where nothing is missing, to the head, where nothing is new", () => {
     for (const watermark of [10n, 15n, 20n]) expect(from(watermark)).toBe(watermark);
   });
 
-  test("of an earlier start, up to where the next one on another PostgreSQL began", () => {
+  test("of an earlier start, up to the beginning of the next one on another PostgreSQL", () => {
     for (const epoch of [earlier, earliest])
       for (const watermark of [10n, 15n]) expect(from(watermark, epoch)).toBe(watermark);
   });
 
-  test("from the floor when it is 0 and has no epoch: all that is retained", () => {
+  test("from the floor when it is 0 without an epoch: everything retained", () => {
     expect(from(0n, "")).toBe(10n);
   });
 });
 
 describe("a cursor is stale", () => {
-  test("below the floor, also at 0 when it has an epoch", () => {
+  test("below the floor, also at 0 with an epoch", () => {
     expect([from(9n), from(0n), from(-1n)]).toEqual(["stale", "stale", "stale"]);
   });
 
@@ -38,11 +38,11 @@ describe("a cursor is stale", () => {
     expect(from(21n)).toBe("stale");
   });
 
-  test("of an earlier start, beyond where the next one began: a restore undid it", () => {
+  test("of an earlier start, beyond the beginning of the next one: a restore undid it", () => {
     for (const epoch of [earlier, earliest]) expect(from(16n, epoch)).toBe("stale");
   });
 
-  test("in a topic that the next start did not find", () => {
+  test("in a topic that was missing at the next start", () => {
     expect(resumeFrom({ epoch: earlier, watermark: 15n }, { ...place, topic: "other" })).toBe("stale");
   });
 

@@ -26,7 +26,7 @@ export function startOf(epoch: string): string {
   return epoch.slice(0, Math.max(0, epoch.lastIndexOf(".")));
 }
 
-/** What a cursor is compared with. */
+/** The feed's state that a cursor is compared with. */
 export interface Place {
   readonly topic: string;
   readonly rights: string;

@@ -64,7 +64,7 @@ function subscriber(feed: Feed, position = feed.head) {
   return { subscription, watermarks, staleAt };
 }
 
-test("a refresh that is asked for in the very turn in which another ends reads again", async () => {
+test("a refresh requested in the turn in which another ends reads again", async () => {
   const journal = openJournal(database.database);
   let held: { rows: JournalRow[]; give: PromiseWithResolvers<JournalRow[]> } | undefined;
   let holding = false;
@@ -92,7 +92,7 @@ test("a refresh that is asked for in the very turn in which another ends reads a
   expect(feed.head).toBe(watermark);
 });
 
-test("everybody who is live is given a row, from one read", async () => {
+test("gives a row to every live subscriber from one read", async () => {
   const journal = openJournal(database.database);
   let reads = 0;
   const feed = await openFeed({
@@ -114,8 +114,8 @@ test("everybody who is live is given a row, from one read", async () => {
 describe.each([
   { from: "memory", tailBytes: 1 << 20 },
   { from: "the database", tailBytes: 0 },
-])("a subscriber that had no room pulls from $from", ({ tailBytes }) => {
-  test("what it missed, once and in order, and is live again", async () => {
+])("a subscriber without room pulls from $from", ({ tailBytes }) => {
+  test("what it missed, once and in order, and becomes live again", async () => {
     const feed = await openFeed(undefined, tailBytes);
     const { subscription, watermarks } = subscriber(feed);
     feed.follow(subscription);
@@ -135,7 +135,7 @@ describe.each([
     expect(watermarks).toEqual(expected);
   });
 
-  test("nothing when it has left meanwhile, and does not become live", async () => {
+  test("nothing when it has unsubscribed, and does not become live", async () => {
     const feed = await openFeed(undefined, tailBytes);
     const { subscription, watermarks } = subscriber(feed);
     await write();
@@ -147,7 +147,7 @@ describe.each([
   });
 });
 
-test("a start that goes on where the feed is changes the epoch, and nobody is stale", async () => {
+test("a start that continues the feed's history changes the epoch, and makes nobody stale", async () => {
   const feed = await openFeed();
   const live = subscriber(feed);
   const behind = subscriber(feed, feed.head);
@@ -164,7 +164,7 @@ test("a start that goes on where the feed is changes the epoch, and nobody is st
   expect([behind.watermarks.length, live.staleAt, behind.staleAt, feed.liveCount]).toEqual([1, [], [], 2]);
 });
 
-test("a start below the feed's head makes everybody stale where they were, live or not", async () => {
+test("a start below the feed's head makes every subscriber stale at its position", async () => {
   const feed = await openFeed();
   const live = subscriber(feed);
   const behind = subscriber(feed, feed.head);
@@ -183,7 +183,7 @@ test("a start below the feed's head makes everybody stale where they were, live 
   expect(feed.liveCount).toBe(0);
 });
 
-test("a subscriber from beyond the head is stale, after the database was asked", async () => {
+test("a subscriber beyond the head is stale, after a check of the database", async () => {
   const feed = await openFeed();
   const watermark = await write();
   const known = subscriber(feed, watermark);

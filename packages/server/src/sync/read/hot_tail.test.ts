@@ -21,7 +21,7 @@ function update(watermark: bigint, bytes: number): EncodedUpdate {
   return encodeUpdate("topic", row, 1_000_000);
 }
 
-test("whatever is appended, it holds the newest rows within its bytes, and every position from its base on", () => {
+test("holds the newest rows within its bytes, and every position from its base on", () => {
   const sizes = fc.array(fc.array(fc.integer({ min: 0, max: 2_000 }), { maxLength: 50 }), { maxLength: 60 });
   fc.assert(
     fc.property(
@@ -50,7 +50,7 @@ test("whatever is appended, it holds the newest rows within its bytes, and every
   );
 });
 
-test("its bytes cover the payload and both encodings", () => {
+test("counts the payload and both encodings", () => {
   const tail = new HotTail(0n, 1_000_000);
   const rows = [1n, 2n].map((watermark) => update(watermark, 5_000));
   tail.append(rows);
@@ -58,14 +58,14 @@ test("its bytes cover the payload and both encodings", () => {
   expect(tail.bytes).toBeGreaterThanOrEqual(held[0]! + held[1]!);
 });
 
-test("a position in the middle is continued from there, and the head from nothing", () => {
+test("reads on from a position in the middle, and nothing from the head", () => {
   const tail = new HotTail(10n, 1_000_000);
   tail.append([11n, 12n, 13n].map((watermark) => update(watermark, 1)));
   expect([...tail.after(12n)].map(({ row }) => row.watermark)).toEqual([13n]);
   expect([...tail.after(13n)]).toEqual([]);
 });
 
-test("rows that are forgotten are given back at once, not kept until there are many of them", async () => {
+test("releases evicted rows at once, for garbage collection", async () => {
   const tail = new HotTail(0n, 30_000);
   const forgotten = new WeakRef(update(1n, 9_000));
   tail.append([forgotten.deref()!]);

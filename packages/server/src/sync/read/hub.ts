@@ -49,7 +49,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
 
   async function poll(): Promise<boolean> {
     const server = options.database.server();
-    // A feed that opens meanwhile may know more than this poll.
+    // A feed opened since may know more than this poll.
     const feedsBefore = [...ready.values()];
     const before = feedsBefore.map(({ model, head, epoch }) => ({ topic: model.topic, head, epoch }));
     for (const [topic, { head }] of heads?.topics ?? []) before.push({ topic, head, epoch: heads!.epoch });

@@ -5,7 +5,7 @@ import type { Database, Statement } from "../../database/database.ts";
 import { runSummaries } from "../models/runtime.ts";
 import { documentHistory, searchDocuments } from "./inspect.ts";
 
-test("what an operator looks for is found by an index, among however many of others", async () => {
+test("searches of an operator use an index, among any number of other rows", async () => {
   await using own = await testDatabase();
   const statements: Statement[] = [];
   const database: Database = {

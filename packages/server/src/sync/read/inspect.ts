@@ -11,7 +11,7 @@ interface Viewer {
   readonly subject: string;
 }
 
-/** Documents that a search looks at, and the largest payload that it reads: more would keep the database busy. */
+/** The limits of a search, in documents and in bytes of a payload: more would keep the database busy. */
 const SEARCHED = 5_000;
 const SEARCHED_BYTES = 65_536;
 /** A larger document has no preview. */
@@ -94,7 +94,7 @@ async function topicRows(database: Database, models: Models): Promise<TopicRow[]
   });
 }
 
-/** Documents by key; `next` is the key to go on after. */
+/** Documents by key; `next` is the key to continue after. */
 export interface FoundDocuments {
   readonly documents: DocumentSummaryJson[];
   readonly next: string | undefined;

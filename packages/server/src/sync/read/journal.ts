@@ -42,7 +42,7 @@ export interface Heads {
 export interface ReadLimits {
   readonly rows: number;
   readonly bytes: number;
-  /** A larger payload is left out; the row says how large it is. */
+  /** The largest payload that is returned; otherwise the row has only its size. */
   readonly payloadBytes: number;
 }
 
@@ -52,7 +52,7 @@ export interface Want {
   readonly subject: string | null;
   readonly part?: TopicPart | undefined;
   readonly after: bigint;
-  /** How many bytes of payload it is given at most, one row aside. */
+  /** The maximum bytes of payload, except for a single row. */
   readonly bytes: number;
 }
 

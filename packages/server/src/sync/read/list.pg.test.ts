@@ -87,7 +87,7 @@ async function idsOf(
   return ids;
 }
 
-test("a list is in the order of a field: nothing, booleans, numbers, texts, and ties by key", async () => {
+test("orders a list by a field: null, booleans, numbers, text, and ties by key", async () => {
   const model = await created({ orderBy: ["rank", "-rank"] });
   const ranks: Record<string, unknown> = {
     a: "b",
@@ -114,7 +114,7 @@ test("a list is in the order of a field: nothing, booleans, numbers, texts, and 
   expect(await idsOf(model, { order: "-rank" })).toEqual(ordered.toReversed());
 });
 
-test("a filter finds texts, numbers and booleans, within every order", async () => {
+test("filters by text, numbers and booleans, in every order", async () => {
   const model = await created({ orderBy: ["title"], filter: ["status", "rank"] });
   await put(model, "1", { status: "open", title: "b", rank: 1 });
   await put(model, "2", { status: "done", title: "a", rank: 1 });
@@ -132,7 +132,7 @@ test("a filter finds texts, numbers and booleans, within every order", async () 
   expect(await found({}, "title")).toEqual(["2", "3", "1", "4"]);
 });
 
-test("an ordered list has what names the viewer, and nothing that names others", async () => {
+test("an ordered list has documents that name the viewer, and none that name only others", async () => {
   const model = await created({ orderBy: ["-rank"], filter: ["status"] });
   await put(model, "1", { rank: 1, status: "open" });
   await put(model, "2", { rank: 2, status: "open" }, { audience: ["ann"] });
@@ -146,7 +146,7 @@ test("an ordered list has what names the viewer, and nothing that names others",
   ]);
 });
 
-test("pages stay true while others write: what does not move comes once", async () => {
+test("pages stay correct during writes: documents that do not move come once", async () => {
   const model = await created({ orderBy: ["-rank"] });
   for (let i = 0; i < 8; i++) await put(model, String(i), { rank: i });
   let version = 1;
@@ -156,7 +156,7 @@ test("pages stay true while others write: what does not move comes once", async 
   expect(ids.filter((id) => id !== "0")).toEqual(["7", "6", "5", "4", "3", "2", "1"]);
 });
 
-test("a model that declares more gets the columns and indexes of what is stored already", async () => {
+test("a model that declares more fields gets their columns and indexes for stored documents", async () => {
   const before = await created({}, "grown");
   await put(before, "1", { rank: 2 });
   await put(before, "2", { rank: 1 });
@@ -216,7 +216,7 @@ describe("at 100,000 documents", () => {
     const cases = Object.entries(queries).flatMap(([name, query]) =>
       pages.map(({ of, after }) => ({ name, of, query, after })),
     );
-    test.each(cases)("$of of a list $name is read by index", async ({ query, after }) => {
+    test.each(cases)("$of of a list $name uses an index", async ({ query, after }) => {
       const statement = listStatement(model, ANN, query, { after, limit: LIMIT, maxBytes: 1 << 20 });
       for (const mode of ["custom", "generic"] as const) {
         const { nodes, pages: read } = await explain(shared.database, statement, mode);

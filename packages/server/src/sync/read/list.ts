@@ -5,7 +5,7 @@ import type { Model } from "../model.ts";
 import { fieldOf } from "../model_fields.ts";
 import { COLUMNS, type StoredDocument } from "./read_models.ts";
 
-/** Which documents of a model are listed, and in which order. */
+/** The filter and order of a list of documents. */
 export interface ListQuery {
   /** A declared order; by key without one. */
   readonly order?: string | undefined;
@@ -31,14 +31,14 @@ interface ListedRow {
   readonly watermark: bigint;
   readonly epoch: string;
   readonly sortKey: string;
-  /** How many documents were looked at: some may not fit into the page. Null when there are none. */
+  /** The number of documents read: some may not fit into the page. Null when there are none. */
   readonly found: bigint | null;
 }
 
 /** A page of documents, and the watermark of its snapshot. */
 export interface DocumentPage {
   readonly documents: readonly StoredDocument[];
-  /** Where the next page begins; undefined on the last one. */
+  /** The start of the next page; undefined on the last one. */
   readonly next: ListPlace | undefined;
   readonly watermark: bigint;
   readonly epoch: string;

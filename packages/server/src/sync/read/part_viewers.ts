@@ -97,7 +97,7 @@ export function inPart(topic: string, update: EncodedUpdate, part: TopicPart): E
   return gone;
 }
 
-/** Whether it cannot be told if a row is for a part: another version of the model wrote it. */
+/** Whether it is unknown if a row is in a part: another version of the model wrote it. */
 export function isInUnknownParts(row: JournalRow, { field }: TopicPart): boolean {
   return field !== KEY_FIELD && !row.parts;
 }

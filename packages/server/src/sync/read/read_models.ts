@@ -63,7 +63,7 @@ export interface DocumentName {
 /** Comes before every document, where they are ordered by org and key. */
 export const BEFORE_ALL: DocumentName = { org: "", docKey: "" };
 
-/** What a projector reads before it applies events. */
+/** The state a projector reads before it applies events. */
 export interface CurrentDocuments {
   /** By `documentId`. */
   readonly documents: Map<string, CurrentDocument>;

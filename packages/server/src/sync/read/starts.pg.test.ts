@@ -23,14 +23,14 @@ function setHead(database: Database, head: number): Promise<unknown> {
   });
 }
 
-test("what was seen under a start is covered up to where the next one on another PostgreSQL began", async () => {
+test("covers positions of a start up to the next one on another PostgreSQL", async () => {
   await using own = await testDatabase();
   const { database } = own;
   const first = await start(database);
   await setHead(database, 4);
   const same = await start(database);
   await setHead(database, 5);
-  // What follows happens on another PostgreSQL server, such as one that was restored.
+  // From here on it is another PostgreSQL server, such as a restored one.
   await database.query({ text: "UPDATE runtime.sync_starts SET postgres = 'earlier'" });
   const second = await start(database);
   await setHead(database, 9);
@@ -48,7 +48,7 @@ test("what was seen under a start is covered up to where the next one on another
   expect(starts.covers(randomUUID(), TOPIC, 0n)).toBe(false);
 });
 
-test("a table that was made again under a running PostgreSQL, as pg_restore does, counts as another one", async () => {
+test("treats a table recreated on a running PostgreSQL, as by pg_restore, as another PostgreSQL", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await setHead(database, 4);
@@ -64,7 +64,7 @@ test("a table that was made again under a running PostgreSQL, as pg_restore does
   expect([4n, 5n].map((watermark) => starts.covers(before, TOPIC, watermark))).toEqual([true, false]);
 });
 
-test("starts at once are all known, in the order of their heads", async () => {
+test("records concurrent starts in the order of their heads", async () => {
   await using own = await testDatabase();
   await setHead(own.database, 3);
   const ids = await Promise.all(Array.from({ length: 8 }, () => start(own.database)));
@@ -72,7 +72,7 @@ test("starts at once are all known, in the order of their heads", async () => {
   for (const id of ids) expect(starts.covers(id, TOPIC, 3n)).toBe(true);
 });
 
-test("the last thousand starts are kept", async () => {
+test("keeps the last thousand starts", async () => {
   await using own = await testDatabase();
   const first = await start(own.database);
   const second = await start(own.database);
@@ -86,7 +86,7 @@ test("the last thousand starts are kept", async () => {
   expect([starts.knows(first), starts.knows(second)]).toEqual([false, true]);
 });
 
-test("an epoch that is begun by hand forgets all starts", async () => {
+test("rotating the epoch by hand forgets all starts", async () => {
   await using own = await testDatabase();
   const before = await start(own.database);
   const epoch = await rotateEpoch(own.database, await testContext());
@@ -95,7 +95,7 @@ test("an epoch that is begun by hand forgets all starts", async () => {
   expect(await own.database.query({ text: "SELECT epoch FROM runtime.sync_epoch" })).toEqual([{ epoch }]);
 });
 
-test("an ordinary role records a start", async () => {
+test("an ordinary role can record a start", async () => {
   await using own = await testDatabase();
   const role = `khala_test_role_${randomUUID().replaceAll("-", "")}`;
   await administer(own.url, `CREATE ROLE ${role} LOGIN PASSWORD 'limited'`);

@@ -1,7 +1,7 @@
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 
-/** Older starts are forgotten: a client that was away for so many lists again. */
+/** The number of remembered starts: a client that missed more lists again. */
 const KEPT = 1_000;
 
 /** A start of a server, and the head of each topic at that moment. */

@@ -41,7 +41,7 @@ const vectors: { cases: Vector[] } = JSON.parse(readFileSync(file, "utf8"));
 const casesOf = (message: string) =>
   vectors.cases.filter((each) => each.message === `openagents.sync.v1.${message}`);
 
-/** The journal row that an update comes from. */
+/** The journal row of an update. */
 function rowOf(update: UpdateVector): JournalRow {
   const payload = update.payload ? canonicalJson(update.payload) : null;
   return {
@@ -165,8 +165,8 @@ function arbitraryUpdates({
   });
 }
 
-describe("whatever is in a batch", () => {
-  test("the bytes are those that the generated code writes", () => {
+describe("any batch", () => {
+  test("has the bytes that the generated code writes", () => {
     fc.assert(
       fc.property(batch, (each) => {
         const updates = arbitraryUpdates(each);
@@ -177,7 +177,7 @@ describe("whatever is in a batch", () => {
     );
   });
 
-  test("the JSON is that of the generated code, with the document itself for its payload", () => {
+  test("has the JSON of the generated code, with the document itself as payload", () => {
     fc.assert(
       fc.property(batch, (each) => {
         const updates = arbitraryUpdates(each);
@@ -195,7 +195,7 @@ describe("whatever is in a batch", () => {
           event: "frame",
         });
         const { update_batch: ours } = payload as { update_batch: BatchVector };
-        // The mapping leaves out what is empty or zero; ours says it.
+        // The JSON mapping omits empty and zero fields; ours writes them.
         expect(ours).toEqual({
           updates: [],
           ...expected,
@@ -212,7 +212,7 @@ function withDocument(update: UpdateVector): UpdateVector {
   return { ...update, payload: JSON.parse(String(Buffer.from(String(update.payload), "base64"))) };
 }
 
-test("an update is encoded once, however many ask for it", () => {
+test("encodes an update once for any number of readers", () => {
   const encoded = encode({
     topic: "t",
     doc_key: "k",

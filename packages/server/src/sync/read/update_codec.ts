@@ -7,10 +7,10 @@ import type { JournalRow } from "./journal.ts";
 /** The encoding of a channel. */
 export type Encoding = "json" | "proto";
 
-/** A journal row, encoded at most once per encoding, however many sockets it goes to. */
+/** A journal row, encoded at most once per encoding, for any number of sockets. */
 export interface EncodedUpdate {
   readonly row: JournalRow;
-  /** Its payload is gone because a newer version follows: it only moves the position. */
+  /** Its payload was dropped because a newer version follows: it only moves the position. */
   readonly superseded: boolean;
   readonly json: string;
   readonly proto: Uint8Array;
@@ -72,7 +72,7 @@ function updateProto(topic: string, row: JournalRow, oversize: boolean): Uint8Ar
   return toBinary(UpdateSchema, update);
 }
 
-/** Where a batch ends for its viewers. */
+/** The end of a batch for its viewers. */
 export interface Through {
   readonly epoch: string;
   readonly watermark: bigint;

@@ -29,20 +29,20 @@ function update({ org, audience = null, hiddenFrom = null }: Access, watermark =
 
 const viewer = (org: string, subject: string): Viewer => ({ org, subject, encoding: "json" });
 
-describe("a row is seen", () => {
-  test("by its whole org when it names nobody, and by no other org", () => {
+describe("a row is visible", () => {
+  test("to its whole org when it names nobody, and to no other org", () => {
     expect(sees(viewer("a", "ann"), update({ org: "a" }))).toBe(true);
     expect(sees(viewer("b", "ann"), update({ org: "a" }))).toBe(false);
   });
 
-  test("by the subjects that it names, in its own org alone", () => {
+  test("to the subjects that it names, in its own org only", () => {
     const named = update({ org: "a", audience: ["ann"] });
     expect(sees(viewer("a", "ann"), named)).toBe(true);
     expect(sees(viewer("a", "bob"), named)).toBe(false);
     expect(sees(viewer("b", "ann"), named)).toBe(false);
   });
 
-  test("by nobody that it is hidden from", () => {
+  test("to nobody that it is hidden from", () => {
     const hidden = update({ org: "a", hiddenFrom: ["ann"] });
     expect(sees(viewer("a", "ann"), hidden)).toBe(false);
     expect(sees(viewer("a", "bob"), hidden)).toBe(true);
@@ -64,7 +64,7 @@ const rows = fc.array(
   { maxLength: 8 },
 );
 
-test("a live viewer gets exactly the rows that it sees, in order, once", () => {
+test("a live viewer gets exactly its visible rows, in order, once", () => {
   fc.assert(
     fc.property(members, rows, fc.array(fc.nat(14)), (keys, accesses, leaving) => {
       const viewers = new Viewers<Viewer>();
@@ -90,7 +90,7 @@ test("a live viewer gets exactly the rows that it sees, in order, once", () => {
   );
 });
 
-test("rows that a whole org sees are one share, however many subjects it has", () => {
+test("rows visible to a whole org are one share, however many subjects it has", () => {
   const viewers = new Viewers<Viewer>();
   for (let i = 0; i < 100; i++) viewers.add(viewer("a", `subject-${i}`));
   const shares = [...viewers.split([update({ org: "a" }), update({ org: "a" }, 2n)])];
@@ -98,7 +98,7 @@ test("rows that a whole org sees are one share, however many subjects it has", (
   expect([...shares[0]!.members]).toHaveLength(100);
 });
 
-test("subjects who see the same rows share them, also when the rows name them", () => {
+test("subjects with the same visible rows share them, also when the rows name them", () => {
   const viewers = new Viewers<Viewer>();
   const names = Array.from({ length: 5_000 }, (_, i) => `subject-${i}`);
   for (const name of names) viewers.add(viewer("a", name));
@@ -116,7 +116,7 @@ test("subjects who see the same rows share them, also when the rows name them", 
   ]);
 });
 
-test("adding twice is once, and deleting what is not there changes nothing", () => {
+test("adding twice counts once, and deleting a missing viewer changes nothing", () => {
   const viewers = new Viewers<Viewer>();
   const ann = viewer("a", "ann");
   viewers.add(ann);

@@ -35,7 +35,7 @@ interface Org<S> {
   readonly bySubject: Map<string, Set<S>>;
 }
 
-/** Live subscriptions of one topic, arranged so that a batch is encoded once per set of rows that somebody sees. */
+/** Live subscriptions of one topic, arranged so that a batch is encoded once per distinct set of visible rows. */
 export class Viewers<S extends Viewer> {
   readonly #orgs = new Map<string, Org<S>>();
   #size = 0;
@@ -68,7 +68,7 @@ export class Viewers<S extends Viewer> {
     for (const { everyone } of this.#orgs.values()) yield* everyone;
   }
 
-  /** Who sees which of these rows; those who see none are left out. Subjects who see the same rows share them. */
+  /** The viewers of these rows; those who see none are left out. Subjects with the same visible rows share them. */
   *split(updates: readonly EncodedUpdate[]): Generator<Share<S>> {
     for (const [name, own] of Map.groupBy(updates, (update) => update.row.org)) {
       const org = this.#orgs.get(name);

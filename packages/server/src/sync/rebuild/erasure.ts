@@ -6,7 +6,7 @@ import type { DocumentName } from "../read/read_models.ts";
 import { documentsOf } from "../write/projection.ts";
 import { type DocumentWrite, lockProjection, writeDocuments } from "../write/write_statement.ts";
 
-/** A subject of an org, and where in the log to go on. */
+/** A subject of an org, and where to continue in the log. */
 export interface ErasureStep {
   readonly org: string;
   readonly subject: string;
@@ -16,7 +16,7 @@ export interface ErasureStep {
   readonly dryRun: boolean;
 }
 
-/** What a step found and, unless it was a dry run, erased. */
+/** The data a step found and, except in a dry run, erased. */
 export interface ErasedEvents {
   readonly events: number;
   readonly documents: number;
@@ -24,7 +24,7 @@ export interface ErasedEvents {
   readonly shared: readonly string[];
   /** Topics whose documents changed. */
   readonly changed: ReadonlyMap<string, number>;
-  /** Where to go on; undefined at the end of the log. */
+  /** Where to continue; undefined at the end of the log. */
   readonly next: bigint | undefined;
 }
 
@@ -86,7 +86,7 @@ export async function eraseRuns(
 
 interface Stretch {
   readonly events: readonly AuthorityEvent[];
-  /** Those of the subject's own streams. */
+  /** The events of the subject's own streams. */
   readonly own: readonly AuthorityEvent[];
   readonly org: string;
   readonly subject: string;

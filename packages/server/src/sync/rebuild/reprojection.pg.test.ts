@@ -86,7 +86,7 @@ async function yesterday(database: Database, all: readonly string[]): Promise<vo
 const expectEqualToFold = async (database: Database, model: Model) =>
   expect(await liveDocuments(database, model)).toEqual(await foldOf(database, model));
 
-test("only the documents that differ are re-emitted: changed, gone, new and narrowed ones", async () => {
+test("re-emits only different documents: changed, deleted, new and narrowed ones", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, ["same", "x7", "gone", "late", "secret", "same"]);
@@ -102,11 +102,11 @@ test("only the documents that differ are re-emitted: changed, gone, new and narr
     documents: 5n,
     differing: 4n,
   });
-  // What is re-emitted is one version newer.
+  // Re-emitted documents are one version newer.
   expect(await journalOf(database, today.topic, head)).toMatchObject([
     { key: "thing:gone", version: 2n, op: "delete", payload: null },
     { key: "thing:late", version: 1n, op: "upsert", payload: '{"name":"late","seen":1}' },
-    // Those who may not see it any more are told so, and then those who may.
+    // Viewers that lose it get their update first, then those that keep it.
     { key: "thing:secret", version: 2n, op: "delete", audience: null, hiddenFrom: ["ada"] },
     { key: "thing:secret", version: 2n, op: "upsert", audience: ["ada"] },
     { key: "thing:x7", version: 2n, op: "upsert", payload: '{"name":"x7","seen":101}' },
@@ -117,7 +117,7 @@ test("only the documents that differ are re-emitted: changed, gone, new and narr
   expect(await database.query({ text: left })).toEqual([{ n: 0n }]);
 });
 
-test("a model that is as it should be re-emits nothing and does not disturb its projector", async () => {
+test("re-emits nothing for a correct model, and does not disturb its projector", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, ["a", "b", "a"]);
@@ -131,7 +131,7 @@ test("a model that is as it should be re-emits nothing and does not disturb its 
   expect(await checkpoint()).toEqual(before);
 });
 
-test("a running projector goes on from what was re-emitted, not from what it remembers", async () => {
+test("a running projector continues from re-emitted documents, not from its cache", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, ["x7", "y"]);
@@ -153,7 +153,7 @@ test("a running projector goes on from what was re-emitted, not from what it rem
   ]);
 });
 
-test("an event that changed nothing before is taken again once the rebuilt document makes something of it", async () => {
+test("applies an event again that had no effect on the document before the rebuild", async () => {
   const doorkeeper = (open: boolean) =>
     defineModel<{ open: boolean; guests: number }>({
       topic: "app.things",
@@ -186,7 +186,7 @@ test("an event that changed nothing before is taken again once the rebuilt docum
   );
 });
 
-test("writers and the projector go on meanwhile, and the end is what the whole log makes", async () => {
+test("writers and the projector continue, and the result is that of the whole log", async () => {
   await using own = await testDatabase({ poolSize: 8 });
   const { database } = own;
   await yesterday(database, [...names(2_500), "gone", "late", "secret"]);
@@ -215,7 +215,7 @@ test("writers and the projector go on meanwhile, and the end is what the whole l
     progress.map((now) => now.position).toSorted((a, b) => Number(a - b)),
   );
   expect(progress.every((now) => now.position <= now.head)).toBe(true);
-  // A re-emitted row and a projected one are alike; but a document that nobody touched and that did not differ is silent.
+  // Re-emitted rows look like projected ones; but an unchanged document has no new row.
   const touched = new Set((await journalOf(database, today.topic, head)).map((row) => row.key));
   const quiet = [...(await foldOf(database, today))].filter(
     ([, { payload }]) => JSON.parse(payload).seen === 1 && /"t\d{3}[^7]"/.test(payload),
@@ -242,7 +242,7 @@ function failingAt(database: Database, nth: number, when: "before" | "after"): D
 }
 
 test.each(["before", "after"] as const)(
-  "killed %s any step, it goes on where it was and emits each difference once",
+  "killed %s any step, it continues and emits each difference once",
   { timeout: 120_000 },
   async (when) => {
     await using own = await testDatabase();
@@ -288,7 +288,7 @@ function heldAt(database: Database, nth: number) {
   return { held, reached: reached.promise, release: () => gate.resolve() };
 }
 
-test("a document whose tombstone was purged comes back above its versions, by an event or by a reprojection", async () => {
+test("a document whose tombstone was purged returns above its old versions, by event or reprojection", async () => {
   await using own = await testDatabase();
   const { database } = own;
   // Two streams share each document, and a stream that is new starts at sequence 1.
@@ -319,7 +319,7 @@ test("a document whose tombstone was purged comes back above its versions, by an
   ]);
 });
 
-test("a second one at once is refused", async () => {
+test("refuses a second concurrent reprojection at once", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, ["x7"]);
@@ -335,7 +335,7 @@ test("a second one at once is refused", async () => {
   expect(await first).toMatchObject({ differing: 1n });
 });
 
-test("one that lost its lock and was replaced does nothing any more", async () => {
+test("stops a reprojection that lost its lock and was replaced", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, ["x7", "y"]);
@@ -355,7 +355,7 @@ test("one that lost its lock and was replaced does nothing any more", async () =
   await expectEqualToFold(database, today);
 });
 
-test("it stops when told, and what was built with other code is not gone on with", async () => {
+test("stops on its signal, and starts again after a change of code", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await yesterday(database, names(3_500));
@@ -383,7 +383,7 @@ test("it stops when told, and what was built with other code is not gone on with
   expect(done).toMatchObject({ documents: 3_500n, differing: 0n });
 });
 
-test("a stream that the code cannot take is set aside, and holds nothing else up", async () => {
+test("sets aside a stream that the code fails on, and continues with the others", async () => {
   const broken = things((thing) => {
     if (thing.name === "t0001") throw new Error("no such thing");
     return thing;
@@ -409,7 +409,7 @@ test("a stream that the code cannot take is set aside, and holds nothing else up
   expect(await failed(database)).toEqual([]);
 });
 
-test("a stream that the live projection has set aside is part of a reprojection, and goes on after it", async () => {
+test("reprojects a stream that the live projection has set aside, which then continues", async () => {
   const broken = things((thing) => {
     if (thing.name === "t0001") throw new Error("no such thing");
     return thing;
@@ -428,7 +428,7 @@ test("a stream that the live projection has set aside is part of a reprojection,
   await reproject(database, parts.context, today, {
     inline: true,
     onProgress() {
-      // Events of the paused stream that come after its document was compared are not lost either.
+      // Events of the paused stream after its document was compared are not lost either.
       if (more++ < 3) void fillStreams(parts, names(5));
     },
   });
@@ -438,7 +438,7 @@ test("a stream that the live projection has set aside is part of a reprojection,
   expect(await failed(database)).toEqual([]);
 });
 
-test("a topic that the database does not know is named, with what to do", async () => {
+test("refuses an unknown topic, and says what to do", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   await expect(reproject(own.database, parts.context, today, { inline: true })).rejects.toMatchObject({

@@ -45,7 +45,7 @@ export interface ReprojectionOptions {
 const ADVISORY_LOCK = 7_240_116;
 /** Maximum events to apply while the live projector waits. */
 const FOLDED_UNDER_LOCK = 1_000n;
-/** How many events tell one state of the code from another. */
+/** The number of events that distinguish one state of the code from another. */
 const PROBED_EVENTS = 1_000;
 /** Time for the live projector between two cutovers. */
 const PATIENCE = { most: 2_000, least: 50, look: 20 };
@@ -146,13 +146,13 @@ class Reprojection {
         RETURNING position, differing`,
       values: [this.#model.topic, this.#run, code],
     });
-    // What changed after it was compared is not remembered, so all of it is compared again.
+    // Changes after the comparison are not recorded, so everything is compared again.
     return progress && { ...BEGINNING, ...progress };
   }
 
   async #begin(code: string): Promise<Progress> {
     const { topic } = this.#model;
-    // Without its row, what is left of an older one is nobody's, also if this is interrupted in between.
+    // Without its row, the remains of an older reprojection have no owner, even if this is interrupted in between.
     await this.#database.query({
       text: "DELETE FROM runtime.sync_reprojections WHERE topic = $1",
       values: [topic],

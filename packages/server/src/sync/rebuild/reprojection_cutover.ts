@@ -11,7 +11,7 @@ export interface DocumentRange {
   readonly documents: bigint;
 }
 
-/** What one cutover may hold in memory, and in one transaction. */
+/** The limits of one cutover in memory, and in one transaction. */
 export const BATCH = { documents: 1_000, bytes: 8 << 20 };
 
 /** The next documents of the live and the rebuilt model together; undefined after the last. */
@@ -59,7 +59,7 @@ export async function emitDiffering(
 }
 
 interface Difference extends DocumentName {
-  /** Of the live document, or above all that retention removed. */
+  /** The version of the live document, or one above everything retention removed. */
   readonly version: bigint;
   /** Null when the rebuilt model has no such document. */
   readonly payload: Buffer | null;

@@ -43,7 +43,7 @@ export class ShadowModel {
     from: bigint,
     upTo: bigint,
   ): Promise<{ readonly position: bigint; readonly changed: readonly DocumentName[] }> {
-    // Positions are dense: so many events, and not one beyond.
+    // Positions are dense: exactly this many events, and none beyond.
     const events = await readEvents(tx, from, Math.min(BATCH, Number(upTo - from)));
     const last = events.at(-1);
     if (!last) throw new Error(`The log has no event after ${from}, but the checkpoint is at ${upTo}.`);
@@ -62,7 +62,7 @@ export class ShadowModel {
     return { position: last.position, changed: [...newest.values()] };
   }
 
-  /** What was folded may not be what was committed: read it again. */
+  /** The folded state may differ from the committed one: read it again. */
   forget(): void {
     this.#documents.clear();
   }

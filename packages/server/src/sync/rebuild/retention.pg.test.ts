@@ -47,7 +47,7 @@ const floorOf = async (database: Database) => {
 const rowsOf = (database: Database) =>
   database.query({ text: "SELECT doc_key, deleted FROM runtime.sync_run_summaries ORDER BY doc_key" });
 
-test("rows that are old enough go, the rest stays, and the floor is what went last", async () => {
+test("removes rows that are old enough, and moves the floor to the last of them", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);
@@ -63,7 +63,7 @@ test("rows that are old enough go, the rest stays, and the floor is what went la
   expect(await floorOf(database)).toBe(3n);
 });
 
-test("a topic that is purged whole keeps its floor, and its watermarks go on from there", async () => {
+test("a fully purged topic keeps its floor, and continues its watermarks", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);
@@ -75,7 +75,7 @@ test("a topic that is purged whole keeps its floor, and its watermarks go on fro
   expect(await floorOf(database)).toBe(2n);
 });
 
-test("a tombstone goes with its journal row; a document stays, and so does one that came back", async () => {
+test("removes a tombstone with its journal row, and keeps documents, also recreated ones", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);
@@ -90,7 +90,7 @@ test("a tombstone goes with its journal row; a document stays, and so does one t
   ]);
 });
 
-test("one call removes a bounded batch, and the floor follows each", async () => {
+test("one call removes a bounded batch, and moves the floor with each", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);
@@ -106,7 +106,7 @@ test("one call removes a bounded batch, and the floor follows each", async () =>
   expect(await floorOf(database)).toBe(6_000n);
 });
 
-test("other topics are left alone", async () => {
+test("does not change other topics", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);
@@ -120,7 +120,7 @@ test("other topics are left alone", async () => {
   expect(await journalOf(database, TOPIC)).toHaveLength(1);
 });
 
-/** Stops before the nth statement of the transaction until it is let go. */
+/** Stops before the nth statement of the transaction until it is released. */
 function pausedBefore(database: Database, nth: number) {
   const reached = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();
@@ -143,7 +143,7 @@ function pausedBefore(database: Database, nth: number) {
   return { paused, reached: reached.promise, release: () => gate.resolve() };
 }
 
-test("writers succeed at any moment of a purge, also those that bring back what it removes", async () => {
+test("writers succeed at any moment of a purge, also on documents it removes", async () => {
   await using own = await testDatabase({ poolSize: 6 });
   const { database } = own;
   await using parts = await syncParts(database);
@@ -171,7 +171,7 @@ test("writers succeed at any moment of a purge, also those that bring back what 
   }
 });
 
-test("purging and writing at full speed, nobody fails and no cursor above the floor has a gap", async () => {
+test("purging and writing at full speed fails nobody, and leaves no gap above the floor", async () => {
   await using own = await testDatabase({ poolSize: 8 });
   const { database } = own;
   await using parts = await syncParts(database);
@@ -196,7 +196,7 @@ test("purging and writing at full speed, nobody fails and no cursor above the fl
   expect(left).toEqual(Array.from({ length: Number(head - floor) }, (_, i) => floor + BigInt(i) + 1n));
 });
 
-test("the background job trims every topic when it is its turn, and reports each pass", async () => {
+test("the background job trims every topic while it is active, and reports each pass", async () => {
   await using own = await testDatabase();
   const { database } = own;
   await using parts = await syncParts(database);

@@ -12,7 +12,7 @@ export interface RetentionOptions {
   readonly metrics: SyncMetrics;
   /** Whether the journal has payloads. */
   readonly inline: boolean;
-  /** Documents of a topic have expired, so many. */
+  /** Called with the number of documents of a topic that have expired. */
   readonly onExpired: (topic: string, documents: number) => void;
   /** Whether this process holds the lease. */
   readonly active: () => boolean;
@@ -47,7 +47,7 @@ export function startRetention(database: Database, context: Context, options: Re
 }
 
 /**
- * Removes up to a batch of journal rows that are older than `keepMs`, and the tombstones that only they told of.
+ * Removes up to a batch of journal rows that are older than `keepMs`, and the tombstones that only they announced.
  * The floor moves in the same transaction: no reader sees the gap without seeing the floor.
  */
 export async function trimTopic(database: Database, model: Model, keepMs: number): Promise<number> {

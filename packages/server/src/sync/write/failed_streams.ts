@@ -65,7 +65,7 @@ export function errorText({ message }: BrokenProjection): string {
   return message.slice(0, MAX_ERROR).toWellFormed().replaceAll("\0", "\uFFFD");
 }
 
-/** How many streams a topic has set aside; `COUNTED` when they are more. */
+/** The number of streams a topic has set aside; `COUNTED` when there are more. */
 export async function countFailedStreams(database: Connection, topic: string): Promise<number> {
   const [row] = await database.query<{ count: number }>({
     name: "sync_count_failed",

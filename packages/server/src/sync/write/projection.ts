@@ -37,7 +37,7 @@ function keyFor(model: Model, event: AuthorityEvent): string | null {
   throw new TypeError(`an id is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes with its prefix`);
 }
 
-/** The documents that events change, by `documentId`. An event whose id fails is left out: `applyEvent` reports it. */
+/** The documents that events change, by `documentId`. Skips an event whose id fails: `applyEvent` reports it. */
 export function documentsOf(model: Model, events: readonly AuthorityEvent[]): Map<string, DocumentName> {
   const names = new Map<string, DocumentName>();
   for (const event of events) {
@@ -107,7 +107,7 @@ export interface Folded {
   readonly failures: BrokenProjection[];
 }
 
-/** Applies events to `documents`. A stream that fails joins `paused`: its later events wait, and other streams go on. */
+/** Applies events to `documents`. A stream that fails joins `paused`: its later events wait, and other streams continue. */
 export function foldEvents(
   model: Model,
   events: readonly AuthorityEvent[],

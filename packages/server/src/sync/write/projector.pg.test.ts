@@ -32,7 +32,7 @@ const checkpoint = async (database: Database, topic: string) => {
   return row!.position;
 };
 
-test("events become documents, and each change a version and a journal row", async () => {
+test("events become documents, each change with a version and a journal row", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database, { models: [notifications] });
   for (const model of [runSummaries, workerSummaries, notifications]) parts.project(model);
@@ -73,7 +73,7 @@ function failingSometimes(database: Database, random: () => number): Database {
 }
 
 test.each([1, 2, 3])(
-  "killed before or after any commit, every event is in its document exactly once (seed %i)",
+  "killed before or after any commit, applies every event exactly once (seed %i)",
   async (seed) => {
     await using own = await testDatabase();
     await using parts = await syncParts(own.database);
@@ -92,7 +92,7 @@ test.each([1, 2, 3])(
   },
 );
 
-test("two projectors that both think it is their turn do nothing twice", async () => {
+test("two projectors that are both active apply nothing twice", async () => {
   await using own = await testDatabase({ poolSize: 8 });
   const other = openDatabase({
     url: own.url,
@@ -113,7 +113,7 @@ test("two projectors that both think it is their turn do nothing twice", async (
   }
 });
 
-test("one that takes over goes on where the other stopped", async () => {
+test("a projector that takes over continues from the other's position", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   let turn = 1;
@@ -129,7 +129,7 @@ test("one that takes over goes on where the other stopped", async () => {
   await patiently(() => expect(second.state().position).toBe(6n));
 });
 
-test("an append that commits late is never skipped: those behind it wait", async () => {
+test("never skips an append that commits late: later ones wait for it", async () => {
   await using own = await testDatabase({ poolSize: 6 });
   const { database } = own;
   await using parts = await syncParts(database);
@@ -193,7 +193,7 @@ function fragile(how: "id" | "project" | "access" | "document" | "key" | "storag
 }
 
 test.each(["id", "project", "access", "document", "key", "storage"] as const)(
-  "a broken %s sets its stream aside; every other stream goes on, and it goes on when fixed",
+  "a broken %s sets its stream aside; other streams continue, and it continues when fixed",
   async (how) => {
     const { model, state } = fragile(how);
     await using own = await testDatabase();
@@ -209,7 +209,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
     expect(stream?.error).toMatch(
       /^The projection of app\.fragile failed at event 3 \(run\.step, run r, sequence 3\): /,
     );
-    // What comes before the event is not held back, and neither is the stream of that name in another org.
+    // Events before it are not held back, and neither is the stream of that name in another org.
     await patiently(async () => {
       expect(await document(own.database, model, "fragile:r")).toEqual({ steps: 2 });
       expect(await document(own.database, model, "globex fragile:r")).toEqual({ steps: 2 });
@@ -229,7 +229,7 @@ test.each(["id", "project", "access", "document", "key", "storage"] as const)(
   },
 );
 
-test("an audience that no token can name is nobody, and stops nothing", async () => {
+test("an audience that no token can name sees nothing, and blocks nothing", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   const projector = parts.project(runSummaries);
@@ -243,7 +243,7 @@ test("an audience that no token can name is nobody, and stops nothing", async ()
   expect(documents.get("run:s")?.audience).toEqual(["ada", "bob"]);
 });
 
-test("a run that is shared, deleted and heard of again tells those who lose it, and goes on counting versions", async () => {
+test("sharing, deleting and recreating a run sends tombstones to viewers that lose it, and keeps counting versions", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   parts.project(runSummaries);
@@ -269,7 +269,7 @@ test("a run that is shared, deleted and heard of again tells those who lose it, 
   expect(await document(own.database, runSummaries, "run:r")).toMatchObject({ steps: 1, last_step: "again" });
 });
 
-test("events of others cost no commit, and are not lost either", async () => {
+test("events of other models cost no commit, and are not lost", async () => {
   await using own = await testDatabase();
   let commits = 0;
   const counting: Database = {
@@ -287,7 +287,7 @@ test("events of others cost no commit, and are not lost either", async () => {
   expect(await checkpoint(own.database, workerSummaries.topic)).toBe(0n);
 });
 
-test("a projector that starts on a long log catches up with it in batches", async () => {
+test("a projector that starts on a long log catches up in batches", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   for (let i = 0; i < 5; i++)
@@ -310,7 +310,7 @@ test("a projector that starts on a long log catches up with it in batches", asyn
   expect(await checkpoint(own.database, runSummaries.topic)).toBe(3_500n);
 });
 
-test("after events that came together a projection rests, so that more gather; a stop does not wait for that", async () => {
+test("pauses after a batch of events, so that more gather; a stop does not wait for that", async () => {
   await using own = await testDatabase();
   await using parts = await syncParts(own.database);
   const append = (runId: string) => appendRun(parts.authority, runId, [step()]);

@@ -44,7 +44,7 @@ export interface ProjectorOptions {
   readonly authority: Authority;
   readonly sink: Sink;
   readonly pollMs: number;
-  /** How often streams that are set aside are tried again. */
+  /** The interval between retries of streams that are set aside. */
   readonly retryMs: number;
   /** Whether this process holds the lease. It avoids duplicate work; the checkpoint ensures correctness. */
   readonly active: () => boolean;
@@ -56,7 +56,7 @@ const BATCH = 1_000;
 /** Maximum delay between two batches. */
 const MAX_REST_MS = 5;
 const CACHED_DOCUMENTS = 20_000;
-/** How much of what is set aside is tried again at once, so that other streams do not wait for it. */
+/** The limit of one retry of streams that are set aside, so that other streams do not wait for it. */
 const RETRIED = { streams: 10, events: 200 };
 /** Events without a change after which the checkpoint is stored anyway. */
 const UNSTORED_EVENTS = 10_000n;
@@ -66,7 +66,7 @@ const UNSTORED_EVENTS = 10_000n;
  * transaction, from the position that was read, so of two that did the same work only one commits.
  *
  * An event that the model cannot take sets its stream aside, in the transaction that moves the checkpoint past it. All other
- * streams go on. What is set aside is tried again from time to time, and so after a restart with better code.
+ * streams continue. Streams set aside are retried from time to time, and so after a restart with better code.
  */
 export function startProjector(model: Model, context: Context, options: ProjectorOptions): Projector {
   const { database, authority, sink } = options;

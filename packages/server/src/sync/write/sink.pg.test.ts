@@ -56,7 +56,7 @@ const rowsOf = (model: Model) =>
     text: `SELECT doc_key, doc_version, org_id, audience, deleted, watermark FROM runtime.${model.table} ORDER BY doc_key`,
   });
 
-test("50 writers of two processes get dense watermarks, in the order in which their commits become visible", async () => {
+test("50 writers of two processes get dense watermarks, in the order of their commits", async () => {
   const model = await freshModel();
   const other = openDatabase({
     url: shared.url,
@@ -105,7 +105,7 @@ test("50 writers of two processes get dense watermarks, in the order in which th
   }
 });
 
-test("a transaction that commits late holds up those behind it, so that its watermark is never skipped", async () => {
+test("a transaction that commits late delays later ones, so that no reader skips its watermark", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
   const opened = Promise.withResolvers<void>();
@@ -133,7 +133,7 @@ test("a transaction that commits late holds up those behind it, so that its wate
   ]);
 });
 
-test("a rolled back transaction leaves no hole", async () => {
+test("a rolled back transaction leaves no gap", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
   await sink.write(model, doc(model, "a", 1));
@@ -146,7 +146,7 @@ test("a rolled back transaction leaves no hole", async () => {
   expect(await sink.write(model, doc(model, "c", 1))).toEqual({ watermark: 2n });
 });
 
-test("a version that is not newer changes nothing, takes no watermark, and its writer is told so", async () => {
+test("a version that is not newer changes nothing, and its writer gets no watermark", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
   await sink.write(model, doc(model, "a", 5));
@@ -160,7 +160,7 @@ test("a version that is not newer changes nothing, takes no watermark, and its w
   expect(await headOf(shared.database, model.topic)).toBe(1n);
 });
 
-test("however many write one document at once, the highest version stays and the journal's versions rise", async () => {
+test("concurrent writes to a document keep the highest version, and rising versions in the journal", async () => {
   const model = await freshModel();
   const sinks = [await sinkOn(shared.database), await sinkOn(shared.database), await sinkOn(shared.database)];
   const versions = Array.from({ length: 90 }, (_, i) => ((i * 37) % 90) + 1);
@@ -171,7 +171,7 @@ test("however many write one document at once, the highest version stays and the
   expect(new Set(journal).size).toBe(journal.length);
 });
 
-test("writers that come together share a transaction, and are answered after its commit", async () => {
+test("concurrent writers share a transaction, and are answered after its commit", async () => {
   const model = await freshModel();
   const gate = Promise.withResolvers<void>();
   let transactions = 0;
@@ -195,7 +195,7 @@ test("writers that come together share a transaction, and are answered after its
   expect({ answered, transactions }).toEqual({ answered: 50, transactions: 1 });
 });
 
-test("a commit tells of itself if it may, and it is known how many updates it has and how long the last one took", async () => {
+test("lets a commit announce itself, given its updates and the duration of the last one", async () => {
   const model = await freshModel();
   const context = await testContext();
   // Each read of this clock takes ten milliseconds.
@@ -229,7 +229,7 @@ test("a commit tells of itself if it may, and it is known how many updates it ha
   ]);
 });
 
-test("of many writers some are committed while others are, each after those that wrote before", async () => {
+test("runs two commits at a time, with watermarks in the order of the writes", async () => {
   const model = await freshModel();
   let underWay = 0;
   let most = 0;
@@ -275,7 +275,7 @@ function noise(length: number): string {
 }
 
 test.each(["other:a", "", "no-prefix", "long", "half"])(
-  "a key that is not the model's is refused: %s",
+  "refuses a key that does not belong to the model: %s",
   async (key) => {
     const model = await freshModel();
     const sink = await sinkOn(shared.database);
@@ -287,7 +287,7 @@ test.each(["other:a", "", "no-prefix", "long", "half"])(
   },
 );
 
-test("a commit whose answer was lost is repeated without a second watermark", async () => {
+test("repeats a commit whose answer was lost, without a second watermark", async () => {
   const model = await freshModel();
   let calls = 0;
   const sink = await sinkOn({
@@ -308,7 +308,7 @@ test("a commit whose answer was lost is repeated without a second watermark", as
   expect(await journalOf(shared.database, model.topic)).toHaveLength(1);
 });
 
-test("a batch is written whole or not at all, its checkpoint included", async () => {
+test("writes a batch with its checkpoint completely or not at all", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
   const checkpoint = () =>
@@ -329,7 +329,7 @@ test("a batch is written whole or not at all, its checkpoint included", async ()
 });
 
 test.each([true, false])(
-  "payloads are stored as the bytes that the hash is of; in the journal too: %s",
+  "stores payloads as the bytes that were hashed; in the journal too: %s",
   async (inline) => {
     const model = await freshModel();
     const sink = await sinkOn(shared.database, { inline });

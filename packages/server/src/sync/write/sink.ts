@@ -40,11 +40,11 @@ export interface SinkOptions {
   /** Store payloads in the journal too, or only in the read model (pointer mode). */
   readonly inline: boolean;
   /**
-   * A statement that tells the other servers of the topic's news as part of a commit of so many updates, when there is one
+   * A statement that notifies the other servers of the topic's updates within a commit of this many updates, when there is one
    * to be had; `tookMs` is how long the last commit took.
    */
   readonly wakeup?: (topic: string, updates: number, tookMs: number) => Statement | undefined;
-  /** Called after each commit that may have moved a topic by so many updates; `notified` when the commit itself told the others. */
+  /** Called after each commit that may have moved a topic by this many updates; `notified` when the commit sent the wakeup itself. */
   readonly onCommit: (topic: string, updates: number, notified: boolean) => void;
 }
 

@@ -43,7 +43,7 @@ const remove = (version: number, id = "d"): DocumentWrite => {
   return { ...rest, op: "delete" };
 };
 
-/** The journal in short: version, op, who is told. */
+/** The journal in short: version, op, audience. */
 async function told(after = 0n): Promise<string[]> {
   const rows = await journalOf(shared.database, model.topic, after);
   return rows.map(
@@ -56,17 +56,17 @@ async function write(...writes: DocumentWrite[]): Promise<void> {
   for (const each of writes) await sink.commit(model, [each]);
 }
 
-test("narrowed to some of the org, the others get a tombstone, and those who stay do not", async () => {
+test("narrowed to some of the org: the others get a tombstone, the rest an update", async () => {
   await write(upsert(1, "acme", null), upsert(2, "acme", ["ada", "bob"]));
   expect(await told(1n)).toEqual(["v2 delete acme/* but ada,bob", "v2 upsert acme/ada,bob"]);
 });
 
-test("given to others, those who lose it get a tombstone, and nobody else", async () => {
+test("given to others: those who lose it get a tombstone, and nobody else", async () => {
   await write(upsert(1, "acme", ["ada", "bob"]), upsert(2, "acme", ["bob", "cleo"]));
   expect(await told(1n)).toEqual(["v2 delete acme/ada", "v2 upsert acme/bob,cleo"]);
 });
 
-test("two orgs have documents of the same key, and neither hears of the other's", async () => {
+test("two orgs have documents with the same key, and neither sees the other's", async () => {
   await write(upsert(5, "acme", null), upsert(1, "globex", ["ada"]));
   await sink.commit(model, [upsert(2, "globex", null), upsert(6, "acme", ["ada"]), upsert(3, "globex", [])]);
   await write(remove(7));
@@ -82,12 +82,12 @@ test("two orgs have documents of the same key, and neither hears of the other's"
   ]);
 });
 
-test("widened, nobody loses anything and nobody gets a tombstone", async () => {
+test("widened: nobody gets a tombstone", async () => {
   await write(upsert(1, "acme", ["ada"]), upsert(2, "acme", ["ada", "bob"]), upsert(3, "acme", null));
   expect(await told(1n)).toEqual(["v2 upsert acme/ada,bob", "v3 upsert acme/*"]);
 });
 
-test("narrowed to nobody, everybody gets a tombstone", async () => {
+test("narrowed to nobody: everybody gets a tombstone", async () => {
   await write(
     upsert(1, "acme", null),
     upsert(2, "acme", []),
@@ -103,7 +103,7 @@ test("narrowed to nobody, everybody gets a tombstone", async () => {
   ]);
 });
 
-test("a delete tells those who saw it, whatever its writer says, and a new one is no loss to anybody", async () => {
+test("a delete reaches its last audience, and a recreated document sends no tombstone", async () => {
   await write(upsert(1, "acme", ["ada"]), remove(2), upsert(3, "acme", null));
   expect(await told(1n)).toEqual(["v2 delete acme/ada", "v3 upsert acme/*"]);
   const rows = await shared.database.query({
@@ -122,7 +122,7 @@ test("a tombstone keeps its row, without a payload", async () => {
   ]);
 });
 
-test("all of it also holds when the versions come in one batch", async () => {
+test("the same holds when the versions come in one batch", async () => {
   await sink.commit(model, [
     upsert(1, "acme", null),
     upsert(2, "acme", null),
@@ -146,7 +146,7 @@ test("all of it also holds when the versions come in one batch", async () => {
   ]);
 });
 
-test("subjects with commas, quotes and braces are told apart", async () => {
+test("tells subjects with commas, quotes and braces apart", async () => {
   const odd = ['q"uote', "back\\slash", "{brace}", "NULL", "a,b", " "].sort();
   await sink.commit(model, [
     upsert(1, "acme", ["a", "b"]),
@@ -162,7 +162,7 @@ test("subjects with commas, quotes and braces are told apart", async () => {
   ]);
 });
 
-test("every named viewer of a journal row has a row of its own to be found by", async () => {
+test("stores an index row for each named viewer of a journal row", async () => {
   await write(upsert(1, "acme", ["ada", "bob"]), upsert(2, "acme", ["bob"]));
   const rows = await shared.database.query({
     text: "SELECT subject, watermark FROM runtime.sync_stream_viewers WHERE topic = $1 ORDER BY watermark, subject",
@@ -177,32 +177,29 @@ test("every named viewer of a journal row has a row of its own to be found by", 
 });
 
 const SEEDS = [1, 2, 3, 4, 5];
-test.each(SEEDS)(
-  "whatever is written, what a viewer is told adds up to what it may see (seed %i)",
-  async (seed) => {
-    const random = seeded(seed);
-    const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)]!;
-    const subjects = ["ada", "bob", "cleo"];
-    const versions = new Map<string, number>();
-    for (let batch = 0; batch < 15; batch++) {
-      const writes = Array.from({ length: 1 + Math.floor(random() * 12) }, () => {
-        const id = pick(["x", "y", "z"]);
-        const version = (versions.get(id) ?? 0) + (random() < 0.9 ? 1 : 0);
-        versions.set(id, version);
-        if (random() < 0.2) return remove(version, id);
-        const some = subjects.filter(() => random() < 0.5);
-        return upsert(version, pick(["acme", "globex"]), random() < 0.4 ? null : some, id);
-      });
-      await sink.commit(model, writes);
-      const journal = await journalOf(shared.database, model.topic);
-      for (const org of ["acme", "globex"])
-        for (const subject of subjects)
-          expect(viewOf(journal, org, subject)).toEqual(await visible(org, subject));
-    }
-  },
-);
+test.each(SEEDS)("after any writes, a viewer's updates add up to what it may see (seed %i)", async (seed) => {
+  const random = seeded(seed);
+  const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)]!;
+  const subjects = ["ada", "bob", "cleo"];
+  const versions = new Map<string, number>();
+  for (let batch = 0; batch < 15; batch++) {
+    const writes = Array.from({ length: 1 + Math.floor(random() * 12) }, () => {
+      const id = pick(["x", "y", "z"]);
+      const version = (versions.get(id) ?? 0) + (random() < 0.9 ? 1 : 0);
+      versions.set(id, version);
+      if (random() < 0.2) return remove(version, id);
+      const some = subjects.filter(() => random() < 0.5);
+      return upsert(version, pick(["acme", "globex"]), random() < 0.4 ? null : some, id);
+    });
+    await sink.commit(model, writes);
+    const journal = await journalOf(shared.database, model.topic);
+    for (const org of ["acme", "globex"])
+      for (const subject of subjects)
+        expect(viewOf(journal, org, subject)).toEqual(await visible(org, subject));
+  }
+});
 
-/** What a client holds that followed the journal: newer versions only. */
+/** The documents of a client that followed the journal: newer versions only. */
 function viewOf(journal: readonly JournalEntry[], org: string, subject: string): Map<string, bigint> {
   const held = new Map<string, { version: bigint; alive: boolean }>();
   for (const row of journal) {

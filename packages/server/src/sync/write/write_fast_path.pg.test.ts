@@ -93,7 +93,7 @@ test.each([1, 2, 3, 4, 5])("the fast path and the slow path give the same result
   expect(taken).toBeGreaterThan(10);
 });
 
-test("versions of one document that rise within a batch are all in the journal, and the newest is the document", async () => {
+test("keeps every rising version of a batch in the journal, and the newest as the document", async () => {
   const [model] = await freshModels();
   const writes = [upsert(model, "a", 1), upsert(model, "b", 1), upsert(model, "a", 2), upsert(model, "a", 5)];
   expect(await writeShort(model, writes)).toBe(true);
@@ -121,7 +121,7 @@ const SPECIAL: readonly [string, (model: Model) => DocumentWrite, (model: Model)
   ],
 ];
 test.each(SPECIAL)(
-  "with %s the fast path writes nothing, and the sink writes all, including its checkpoint",
+  "with %s the fast path writes nothing, and the sink writes everything, including its checkpoint",
   async (_, before, after) => {
     const [model] = await freshModels();
     await sink.commit(model, [before(model)]);
@@ -138,7 +138,7 @@ test.each(SPECIAL)(
   },
 );
 
-test("a key that another org uses too is another document", async () => {
+test("a key that another org also uses is another document", async () => {
   const [model] = await freshModels();
   await sink.commit(model, [upsert(model, "a", 9, "globex")]);
   expect(await writeShort(model, [upsert(model, "a", 1), upsert(model, "a", 10, "globex")])).toBe(true);
@@ -150,7 +150,7 @@ test("a key that another org uses too is another document", async () => {
   });
 });
 
-test("a document that was deleted comes back on the fast path", async () => {
+test("a deleted document can be written again on the fast path", async () => {
   const [model] = await freshModels();
   const { payload: _, ...gone } = upsert(model, "a", 2);
   await sink.commit(model, [upsert(model, "a", 1)]);

@@ -20,7 +20,7 @@ export function partsSql(
   { by }: Model,
   { payload, count, where }: { readonly payload: string; readonly count: string; readonly where: string },
 ): PartsSql {
-  // Where another version of the model has parts, these rows are in unknown ones.
+  // If another version of the model has parts, these rows are in unknown ones.
   const unknown = `next_watermark + ${count}`;
   if (by.length === 0) return { columns: "", join: "", names: "", values: "", insert: "", floor: unknown };
   // Field names are safe in a text: `defineModel` checks them.

@@ -114,7 +114,7 @@ function sameAccess(a: DocumentWrite, b: DocumentWrite): boolean {
 }
 
 // Part 1 of a write is the write; part 0 is the tombstone for viewers who could see the document before and cannot
-// any more. It goes first, so that within one commit nobody is told of a document twice in the wrong order.
+// any more. It goes first, so that a commit never sends a viewer two updates of a document in the wrong order.
 function sqlOf(model: Model): string {
   const table = `runtime.${model.table}`;
   const payload = "CASE WHEN i.op = 'upsert' THEN substring($2::bytea FROM i.start FOR i.length) END";

@@ -14,7 +14,7 @@ import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
 const AGENTS = ["counted", "lagging", "related", "output", "idle", "later", "failing", "namesake", "owned"];
 
-/** What is promised of the numbers that people look at. */
+/** The promises of the figures shown to people. */
 export function countPromises(open: OpenBoard): void {
   const at = stage(
     open,
@@ -28,7 +28,7 @@ export function countPromises(open: OpenBoard): void {
       .filter((each) => each.reader === reader)
       .reduce((sum, each) => sum + Number(each[which] ?? 0), 0);
 
-  test("the tasks of an agent are counted: those that wait, those under way, and the dead", async () => {
+  test("counts an agent's waiting, running and dead tasks", async () => {
     const { a } = at();
     const worker = new Worker(
       "counted",
@@ -52,7 +52,7 @@ export function countPromises(open: OpenBoard): void {
     );
   });
 
-  test("a task that waits for its retry is counted as waiting", async () => {
+  test("counts a task that waits for its retry as waiting", async () => {
     const { a } = at();
     const worker = new Worker("later", () => retry(3_600_000));
     await using _ = start(worker, a);
@@ -63,7 +63,7 @@ export function countPromises(open: OpenBoard): void {
     );
   });
 
-  test("the open tasks of an org are counted for each agent", async () => {
+  test("counts the open tasks of an org per agent", async () => {
     const { a, under } = at();
     const org = newName("org");
     const other = newName("org");
@@ -73,7 +73,7 @@ export function countPromises(open: OpenBoard): void {
       (await a.lag(of)).reduce((sum, each) => sum + (each.reader === "owned" ? Number(each.lag) : 0), 0);
     await a.publish(range(1, 4).map(() => makeTestArtifact({ to: "owned", org_id: org })));
     await eventually(async () => expect((await ofOrgs())[0]).toMatchObject({ agent: "owned", waiting: 4 }));
-    // Orgs share the partitions of Kafka, so there the tasks of all are counted.
+    // Orgs share the partitions of Kafka, so there the tasks of all orgs are counted.
     expect((await ofOrgs())[1]).toMatchObject({ waiting: under.countsOrgs ? 0 : 4 });
     expect([await waiting(org), await waiting(other)]).toEqual(
       under.countsOrgs ? [4, 0] : [undefined, undefined],
@@ -90,7 +90,7 @@ export function countPromises(open: OpenBoard): void {
     });
   });
 
-  test("an agent that has nothing to do is counted, too", async () => {
+  test("counts an idle agent as zero", async () => {
     const { a, b } = at();
     for (const board of [a, b])
       await eventually(async () =>
@@ -98,7 +98,7 @@ export function countPromises(open: OpenBoard): void {
       );
   });
 
-  test("an agent lags by what it has not worked on, and at the end nobody lags", async () => {
+  test("reports as lag what an agent has not worked on, and no lag at the end", async () => {
     const { a, b } = at();
     await a.publish(range(1, 25).map((payload) => makeTestArtifact({ to: "lagging", payload })));
     await eventually(async () => expect(await lagOf(b, "lagging")).toBeGreaterThanOrEqual(25));
@@ -117,7 +117,7 @@ export function countPromises(open: OpenBoard): void {
     expect(await lagOf(b, "idle")).toBe(0);
   });
 
-  test("a correlation counts its artifacts, and its tasks that are open, done and dead", async () => {
+  test("counts a correlation's artifacts and its open, done and dead tasks", async () => {
     const { a, b } = at();
     const correlation_id = newName("c");
     const org_id = newName("org");
@@ -148,12 +148,12 @@ export function countPromises(open: OpenBoard): void {
     await eventually(async () => expect(await a.correlations([name])).toEqual(await counts()));
   });
 
-  test("what of a correlation is tried again later is told apart, wherever it waits", async () => {
+  test("counts a correlation's tasks that wait for a retry, however long the delay", async () => {
     const { a, b } = at();
     const correlation_id = newName("c");
     const counts = async () => (await b.correlations([{ org: "acme", name: correlation_id }]))[0];
     await counts();
-    // Short of any tier of an engine, and longer than most; again and again, so that it can be seen however slowly.
+    // One delay shorter than any retry tier, one longer than most; repeated, so that a slow test can see it.
     const failing = new Set([1, 2]);
     const worker = new Worker("failing", (task) => {
       const number = payloadOf(task) as number;
@@ -169,7 +169,7 @@ export function countPromises(open: OpenBoard): void {
     await eventually(async () => expect(await counts()).toMatchObject({ open: 0, retrying: 0, done: 2 }));
   });
 
-  test("correlations of one name in two orgs know nothing of each other", async () => {
+  test("separates the counts of two orgs' correlations with the same name", async () => {
     const { a, b } = at();
     const correlation_id = newName("c");
     const [ours, theirs] = [newName("org"), newName("org")];
@@ -200,7 +200,7 @@ export function countPromises(open: OpenBoard): void {
     expect(await letters(theirs)).toEqual([]);
   });
 
-  test("correlations that nobody knows are not answered, and those that are, together", async () => {
+  test("returns the known correlations of a request, and skips unknown ones", async () => {
     const { a } = at();
     const ids = range(1, 3).map(() => newName("c"));
     await a.publish(ids.map((correlation_id) => makeTestArtifact({ correlation_id })));

@@ -16,7 +16,7 @@ import { dead, done, failure, payloadOf, retry, start, Worker } from "./worker.t
 
 const AGENTS = ["parked", "paged", "related", "mine", "yours", "at_once", "named"];
 
-/** What is promised of tasks that cannot succeed. */
+/** The promises of tasks that cannot succeed. */
 export function deadLetterPromises(open: OpenBoard): void {
   const at = stage(
     open,
@@ -36,7 +36,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     }
   }
 
-  test("a task that dies is kept with its error, its attempts and its origin, and the next of its key runs", async () => {
+  test("keeps a dead task with its error, attempts and origin, and runs the next task of its key", async () => {
     const { a, b, heard } = at();
     const key = newName("k");
     const worker = new Worker("parked", (task) => {
@@ -73,7 +73,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     }
   });
 
-  test("a task may die at its first attempt", async () => {
+  test("makes a dead letter of a task that fails for good at its first attempt", async () => {
     const { a } = at();
     const worker = new Worker("at_once", () => dead("no"));
     await using _ = start(worker, a);
@@ -85,7 +85,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     });
   });
 
-  test("dead letters come newest first, a page at a time, none of them twice", async () => {
+  test("pages dead letters newest first, without repetition", async () => {
     const { a, b } = at();
     const worker = new Worker("paged", () => dead());
     await using _ = start(worker, a);
@@ -108,14 +108,14 @@ export function deadLetterPromises(open: OpenBoard): void {
     const first = await a.deadLetters("paged", { orgs: ["acme"], limit: 5 });
     expect(first.next).toBeDefined();
     expect((await a.deadLetters("paged", { orgs: ["acme"], limit: 100 })).next).toBeUndefined();
-    // What dies meanwhile does not move the pages that are still to come.
+    // Tasks that die meanwhile do not move the pages still to come.
     await a.publish([makeTestArtifact({ to: "paged", payload: 14 })]);
     await worker.ran(14);
     const second = await a.deadLetters("paged", { orgs: ["acme"], limit: 5, after: first.next! });
     expect(numbers(second.deadLetters)).toEqual(range(4, 8).reverse());
   });
 
-  test("dead letters can be asked for by their correlation", async () => {
+  test("filters dead letters by correlation", async () => {
     const { a, b } = at();
     const worker = new Worker("related", () => dead());
     await using _ = start(worker, a, b);
@@ -136,7 +136,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     expect(await of(newName("c"))).toEqual([]);
   });
 
-  test("several dead letters are found by their ids together, in the order of the ids", async () => {
+  test("finds several dead letters by id, in the order of the ids", async () => {
     const { a, b } = at();
     const worker = new Worker("named", () => dead("no"));
     await using _ = start(worker, a);
@@ -153,7 +153,7 @@ export function deadLetterPromises(open: OpenBoard): void {
     expect(await b.deadLettersById("named", ["acme"], [])).toEqual([]);
   });
 
-  test("each agent has its own dead letters, also of the same artifact", async () => {
+  test("keeps the dead letters of each agent apart, also of the same artifact", async () => {
     const { a, b } = at();
     const mine = new Worker("mine", () => dead("mine"));
     const yours = new Worker("yours", (task) => (payloadOf(task) === 1 ? dead("yours") : done()));

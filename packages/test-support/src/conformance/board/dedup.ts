@@ -16,14 +16,14 @@ import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
 const AGENTS = "again buried clicked waiting twice durable maker made same other clash retried".split(" ");
 
-/** What is promised of work that comes more than once. */
+/** The promises of deduplication. */
 export function dedupPromises(open: OpenBoard): void {
   const at = stage(
     open,
     AGENTS.map((agent) => rules(agent)),
   );
 
-  /** Waits until an artifact of the same key that was published last is settled: all before it has been looked at by then. */
+  /** Waits until an artifact published last under the same key is settled: everything before it has been handled by then. */
   async function flush(worker: Worker, { agent, key }: Pick<Task, "agent" | "key">): Promise<void> {
     const { a, heard } = at();
     const last = makeTestArtifact({ to: agent, partition_key: key, payload: "last" });
@@ -35,7 +35,7 @@ export function dedupPromises(open: OpenBoard): void {
     );
   }
 
-  test("a settled task that comes again is passed over, and a replay of it runs as new work", async () => {
+  test("skips a settled task that is enqueued again, and runs its replay as new work", async () => {
     const { a, b, heard } = at();
     const worker = new Worker("again");
     await using _ = start(worker, a, b);
@@ -60,7 +60,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.runs[1]!.task).toMatchObject({ id: task.id, attempt: 1, replay_id, artifacts: [artifact] });
   });
 
-  test("a task that died does not run again either, but its replay does, with attempts from 1", async () => {
+  test("does not run a dead task again, but runs its replay, with attempts from 1", async () => {
     const { a, b, heard } = at();
     const worker = new Worker("buried", (task) => {
       if (payloadOf(task) === "last") return done();
@@ -81,7 +81,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.attempts()).toEqual([1, 2, 1, 2]);
   });
 
-  test("a replay that is asked for twice runs once, and another one runs again", async () => {
+  test("runs a replay that is requested twice once, and another replay again", async () => {
     const { a, b, heard } = at();
     const worker = new Worker("clicked");
     await using _ = start(worker, a, b);
@@ -99,7 +99,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.runs.map((run) => run.task.replay_id)).toEqual([undefined, one, two]);
   });
 
-  test("a task that is enqueued twice before it ran runs once", async () => {
+  test("runs a task once that is enqueued twice before it runs", async () => {
     const { a, b } = at();
     const worker = new Worker("waiting");
     const tasks = numbered([], newName("k"), 5).map((each) => makeTestTask("waiting", each));
@@ -112,7 +112,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.payloads()).toEqual(range(1, 5));
   });
 
-  test("a task that waits for its retry and is enqueued again does not run beside it", async () => {
+  test("runs a task once more, not twice, when it is enqueued again while it waits for its retry", async () => {
     const { a, b, heard } = at();
     const worker = new Worker("retried", (task) =>
       task.attempt === 1 && payloadOf(task) === "work" ? retry(400) : done(),
@@ -133,7 +133,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.overlaps).toEqual([]);
   });
 
-  test("an artifact that two processes publish at once is worked on once", async () => {
+  test("runs an artifact once that two processes publish at the same time", async () => {
     const { a, b, heard } = at();
     const worker = new Worker("twice");
     await using _ = start(worker, a, b);
@@ -148,7 +148,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(heard.settledBy("twice")).toHaveLength(11);
   });
 
-  test("a process that starts later knows what was settled before it", async () => {
+  test("a process that starts later does not repeat tasks settled before", async () => {
     const { a, open, heard } = at();
     const worker = new Worker("durable");
     const tasks = numbered([], newName("k"), 20).map((each) => makeTestTask("durable", each));
@@ -163,7 +163,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(worker.runs).toHaveLength(20);
   });
 
-  test("outputs that are there already are not published or routed again", async () => {
+  test("publishes and routes an output once, even if a replay returns it again", async () => {
     const { a, b, heard } = at();
     const output = makeTestArtifact({ to: "made", partition_key: newName("k"), payload: "once" });
     const maker = new Worker("maker", () => done(output));
@@ -183,7 +183,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(heard.publications.filter(({ id }) => id === output.id)).toEqual([output]);
   });
 
-  test("what one agent has settled another has not", async () => {
+  test("runs an artifact for one agent after another agent has settled it", async () => {
     const { a, b, heard } = at();
     const [same, other] = [new Worker("same"), new Worker("other")];
     const artifact = makeTestArtifact({ to: ["same", "other"] });
@@ -196,7 +196,7 @@ export function dedupPromises(open: OpenBoard): void {
     expect(other.runs[0]!.task.id).toBe(same.runs[0]!.task.id);
   });
 
-  test("an output under an id that has other content leaves that as it is, and holds nobody up", async () => {
+  test("keeps an artifact whose id an output reuses with other content, and runs the next tasks", async () => {
     const { a, b } = at();
     const taken = makeTestArtifact({ payload: "first" });
     await a.publish([taken]);

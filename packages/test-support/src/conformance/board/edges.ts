@@ -28,20 +28,20 @@ function nested(depth: number): Artifact["payload"] {
 
 const bytesOf = (artifact: Artifact) => Buffer.byteLength(JSON.stringify(artifact));
 
-/** An artifact of just so many bytes. */
+/** An artifact of exactly this many bytes. */
 function ofSize(bytes: number, given: Parameters<typeof makeTestArtifact>[0]): Artifact {
   const empty = makeTestArtifact({ ...given, payload: "" });
   return { ...empty, payload: "x".repeat(bytes - bytesOf(empty)) };
 }
 
-/** What is promised of payloads that are unlike most others. */
+/** The promises of unusual payloads. */
 export function edgePromises(open: OpenBoard): void {
   const at = stage(
     open,
     ["odd", "reader", "writer", "large", "buried", "wordy"].map((agent) => rules(agent)),
   );
 
-  test("any JSON comes back as it was given, from the index and to an agent", async () => {
+  test("returns any JSON payload unchanged, from the index and to an agent", async () => {
     const { a, b } = at();
     const worker = new Worker("odd");
     await using _ = start(worker, b);
@@ -58,7 +58,7 @@ export function edgePromises(open: OpenBoard): void {
         await eventually(async () => expect(await board.get(artifact.org_id, artifact.id)).toEqual(artifact));
   });
 
-  test("whatever an agent answers in JSON is published as it is", async () => {
+  test("publishes any JSON an agent returns unchanged", async () => {
     const { a } = at();
     const key = newName("k");
     const writer = new Worker("writer", () =>
@@ -73,7 +73,7 @@ export function edgePromises(open: OpenBoard): void {
     expect(writer.runs).toHaveLength(1);
   });
 
-  test("text in keys, types, tags and correlations may have any letters", async () => {
+  test("accepts any Unicode text in keys, types, tags and correlations", async () => {
     const { a, b } = at();
     const odd = `ü 漢 '"\\ %s $1 ${newName("👩‍👩‍👧")}`;
     const given = { type: odd, tags: [odd], produced_by: `user:${odd}`, org_id: odd };
@@ -85,7 +85,7 @@ export function edgePromises(open: OpenBoard): void {
     );
   });
 
-  test("a megabyte goes all the way: found, worked on, and published by an agent", async () => {
+  test("finds, runs and republishes an artifact of a megabyte", async () => {
     const { under, a, b } = at();
     const size = under.maxBytes ?? 1 << 20;
     const worker = new Worker("large", (task) =>
@@ -106,7 +106,7 @@ export function edgePromises(open: OpenBoard): void {
     );
   });
 
-  test("the largest artifact can be a dead letter, with its task and its error", async () => {
+  test("keeps the largest artifact as a dead letter, with its task and its error", async () => {
     const { under, a } = at();
     const worker = new Worker("buried", () => dead("too much ".repeat(50)));
     await using _ = start(worker, a);
@@ -121,7 +121,7 @@ export function edgePromises(open: OpenBoard): void {
     });
   });
 
-  test("a failure may say anything in any letters", async () => {
+  test("keeps any text in an error message", async () => {
     const { a } = at();
     const message = "ü 漢字 👩‍👩‍👧 \0 \u2028 \r\n 'quoted' \\";
     const worker = new Worker("wordy", (task) =>
@@ -138,7 +138,7 @@ export function edgePromises(open: OpenBoard): void {
     expect(worker.attempts()).toEqual([1, 2]);
   });
 
-  test("more than the limit is refused with a reason, and nothing of the call is published", async ({
+  test("refuses an artifact over the limit with a reason, and publishes nothing of the call", async ({
     skip,
   }) => {
     const { under, a } = at();

@@ -15,14 +15,14 @@ import { done, start, Worker } from "./worker.ts";
 const CALM = range(1, 8).map((n) => `calm${n}`);
 const MANY = 200;
 
-/** What is promised to those who want little while others want all there is. */
+/** The promises to agents and keys with little work beside others with endless work. */
 export function fairnessPromises(open: OpenBoard): void {
   const at = stage(
     open,
     ["heavy", "greedy", ...CALM].map((agent) => rules(agent)),
   );
 
-  test("a key whose work never ends holds up no other key, though there are few places to work in", async () => {
+  test("a key with endless work does not block other keys, even with few slots", async () => {
     const { a, b, heard } = at();
     const heavy = newName("k");
     let isEndless = true;
@@ -51,7 +51,7 @@ export function fairnessPromises(open: OpenBoard): void {
     isEndless = false;
   });
 
-  test("an agent whose work never ends holds up no other agent of its process", async () => {
+  test("an agent with endless work does not block other agents of its process", async () => {
     const { a } = at();
     let isEndless = true;
     const greedy = new Worker(

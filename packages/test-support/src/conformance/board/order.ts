@@ -18,17 +18,17 @@ const NONE = rules("none", { order: "none" });
 const PARTITION = rules("partition", { order: "partition" });
 const BY_KEY = ["many", "held", "pair", "batch", "follower", "other"].map((agent) => rules(agent));
 
-/** What is promised of the order in which the tasks of an agent run. */
+/** The promises of the order in which an agent's tasks run. */
 export function orderPromises(open: OpenBoard): void {
   const at = stage(open, [NONE, PARTITION, rules("strict", { strict: true }), ...BY_KEY]);
 
-  /** Turns of the event loop that differ from task to task. */
+  /** A number of event loop turns that differs from task to task. */
   const unevenly = async (payload: unknown) => {
     for (let turns = (Number(payload) * 7) % 5; turns > 0; turns--) await setImmediate();
     return done();
   };
 
-  test("32 keys with 20 tasks each run in the order of their keys, once, in five processes with 20 at a time", async () => {
+  test("runs 32 keys with 20 tasks each in order and once, in five processes with 20 slots", async () => {
     const { a, b, open, heard } = at();
     const boards = [a, b, await open(), await open(), await open()];
     const worker = new Worker("many", (task) => unevenly(payloadOf(task)), 20);
@@ -46,13 +46,13 @@ export function orderPromises(open: OpenBoard): void {
     for (const board of boards.slice(2)) await board.stop();
   });
 
-  test("while one key's task is under way the others go on, and its own later ones wait", async () => {
+  test("runs other keys while a task is under way, and the later tasks of its key after it", async () => {
     const { a } = at();
     const [slow, quick] = [newName("k"), newName("k")];
     const worker = new Worker("held", (task) =>
       task.key === slow && payloadOf(task) === 1 ? worker.released.then(() => done()) : done(),
     );
-    // One process: where two share the keys, those that move to the second begin nothing before what is held ends.
+    // One process: with two, keys that move to the second start only after the held task ends.
     await using _ = start(worker, a);
     const rows = [numbered("held", slow, 5), numbered("held", quick, 20)];
     await a.publish(rows.flat());
@@ -64,7 +64,7 @@ export function orderPromises(open: OpenBoard): void {
     expect(worker.overlaps).toEqual([]);
   });
 
-  test("without an order the tasks of one key run side by side", async () => {
+  test("runs the tasks of one key in parallel for an agent without order", async () => {
     const { a } = at();
     const worker = new Worker(NONE, () => worker.released.then(() => done()), 5);
     await using _ = start(worker, a);
@@ -75,7 +75,7 @@ export function orderPromises(open: OpenBoard): void {
     expect(worker.payloads().toSorted((x, y) => Number(x) - Number(y))).toEqual(range(1, 20));
   });
 
-  test("in the order of partitions all keys of one follow each other, one at a time", async () => {
+  test("runs the tasks of a partition one at a time and in order, for an agent ordered by partition", async () => {
     const { under, a, b } = at();
     const worker = new Worker(PARTITION, (task) => unevenly(payloadOf(task)));
     await using _ = start(worker, a, b);
@@ -101,7 +101,7 @@ export function orderPromises(open: OpenBoard): void {
     }
   });
 
-  test("what several processes publish in turn on one key is worked on in that order, whether they route or not", async () => {
+  test("keeps the order in which several processes publish on one key, whether they route or not", async () => {
     const { a, b, open } = at();
     const processes = [a, await open({ routes: false }), b];
     const worker = new Worker("pair", (task) => unevenly(payloadOf(task)));
@@ -113,7 +113,7 @@ export function orderPromises(open: OpenBoard): void {
     expect(worker.overlaps).toEqual([]);
   });
 
-  test("what a task publishes together keeps its order, and each agent has an order of its own", async () => {
+  test("keeps the order of the outputs of a task, for each agent by itself", async () => {
     const { a, b } = at();
     const key = newName("k");
     const batch = new Worker("batch", (task) => {
@@ -141,7 +141,7 @@ export function orderPromises(open: OpenBoard): void {
     expect(follower.payloads()).toEqual(range(10, 69));
   });
 
-  test("a strict agent that never fails works like any other", async () => {
+  test("runs the tasks of a strict agent that never fails in order", async () => {
     const { a, b } = at();
     const worker = new Worker(rules("strict", { strict: true }), (task) => unevenly(payloadOf(task)));
     await using _ = start(worker, a, b);

@@ -16,14 +16,14 @@ import { dead, done, payloadOf, start, Worker } from "./worker.ts";
 const SIDE = rules("side", { order: "partition" });
 const AGENTS = [SIDE, ...["twin", "told", "same", "doomed", "broken"].map((agent) => rules(agent))];
 
-/** What is promised to orgs that use the same names: neither notices the other. */
+/** The promises to orgs that use the same names: neither notices the other. */
 export function orgPromises(open: OpenBoard): void {
   const at = stage(open, AGENTS);
   const orgs = () => [newName("org"), newName("org")] as const;
   /** The same artifact in another org, with other content. */
   const ofOrg = (artifact: Artifact, org_id: string): Artifact => ({ ...artifact, org_id, payload: org_id });
 
-  test("an id of an org is free in every other, in any version, and nobody's artifact is replaced", async () => {
+  test("separates artifacts with the same id in two orgs, whatever their versions", async () => {
     const { a, b } = at();
     const [ours, theirs] = orgs();
     const first = ofOrg(makeTestArtifact(), ours);
@@ -44,7 +44,7 @@ export function orgPromises(open: OpenBoard): void {
     expect(await a.known(ours, [newId(), first.id])).toEqual([second]);
   });
 
-  test("artifacts of one id are worked on for each org, and their outputs may have one id, too", async () => {
+  test("runs artifacts with the same id for each org, and keeps outputs with the same id apart", async () => {
     const { a, b } = at();
     const both = orgs();
     const one = makeTestArtifact({ to: "twin" });
@@ -58,7 +58,7 @@ export function orgPromises(open: OpenBoard): void {
       await eventually(async () => expect(await b.get(org, output.id)).toEqual(ofOrg(output, org)));
   });
 
-  test("tasks of one id are enqueued once for each org", async () => {
+  test("enqueues tasks with the same id once per org", async () => {
     const { a } = at();
     const both = orgs();
     const one = makeTestArtifact();
@@ -72,7 +72,7 @@ export function orgPromises(open: OpenBoard): void {
   });
 
   test.each([rules("same"), SIDE])(
-    "a key of an org does not wait for the same key of another: %o",
+    "a key of one org does not wait for the same key of another: %o",
     async (agent) => {
       const { a } = at();
       const [slow, quick] = orgs();
@@ -95,7 +95,7 @@ export function orgPromises(open: OpenBoard): void {
     },
   );
 
-  test("dead letters are listed and found for their org alone, also if two have one id", async () => {
+  test("lists and finds dead letters of one org only, even if two orgs have the same id", async () => {
     const { a, b } = at();
     const both = orgs();
     const one = makeTestArtifact({ breaks: "broken" });

@@ -14,11 +14,11 @@ import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
 const AGENTS = "backlog leaving joining stolen stolen_out revived apart beyond".split(" ");
 
-/** What is promised when processes come, go, and are given up. */
+/** The promises when processes join, leave and are given up. */
 export function processPromises(open: OpenBoard): void {
   const at = stage(open, [...AGENTS.map((agent) => rules(agent)), rules("hurried", { strict: true })]);
 
-  test("what was published while nobody worked is worked on by the next worker", async () => {
+  test("a worker that starts later runs what was published before", async () => {
     const { a, b, open } = at();
     const keys = range(1, 6).map(() => newName("k"));
     await a.publish(keys.flatMap((key) => numbered("backlog", key, 20)));
@@ -30,7 +30,7 @@ export function processPromises(open: OpenBoard): void {
     expect(worker.overlaps).toEqual([]);
   });
 
-  test("a process may leave in the middle of the work: nothing is lost, nothing runs twice, the order stays", async () => {
+  test("a process that leaves during work loses nothing, repeats nothing and keeps the order", async () => {
     const { a, b, open, heard } = at();
     const leaving = await open();
     const worker = new Worker("leaving", async () => {
@@ -52,7 +52,7 @@ export function processPromises(open: OpenBoard): void {
     for (const key of keys) expect(worker.payloads(key)).toEqual(range(1, 30));
   });
 
-  test("a process that comes in the middle of the work disturbs nothing, strict retries included", async () => {
+  test("a process that joins during work keeps the order, also of strict retries", async () => {
     const { a, open, heard } = at();
     const strict = rules("hurried", { strict: true });
     const worker = new Worker(strict, async (task) => {
@@ -71,7 +71,7 @@ export function processPromises(open: OpenBoard): void {
     for (const key of keys) expect(worker.payloads(key)).toEqual(expected);
   });
 
-  test("an agent may work in another process than those that publish to it and those that route", async () => {
+  test("an agent, its publishers and its router may run in different processes", async () => {
     const { b, open, heard } = at();
     const publisher = await open({ routes: false });
     const consuming = await open({ routes: false });
@@ -87,14 +87,14 @@ export function processPromises(open: OpenBoard): void {
     expect(beyond.payloads()).toEqual(range(1, 10));
   });
 
-  test("a task that was taken from a process is told so there, run by another, and settled once", async ({
+  test("a process that loses a task sees it aborted; another runs it, and it is settled once", async ({
     skip,
   }) => {
     const { under, b, open, heard } = at();
     skip(!under.usurp, "This driver cannot take work away at will.");
     const lost = await open();
     const output = (payload: string) => makeTestArtifact({ to: "stolen_out", payload });
-    // With one at a time, who still works on what was taken away cannot take it again.
+    // With one slot, a consumer that still works on the lost task cannot take it again.
     const slow = new Worker("stolen", () => slow.released.then(() => done(output("thrown away"))), 1);
     await using started = start(slow, lost);
     const artifact = makeTestArtifact({ to: "stolen", partition_key: newName("k") });
@@ -119,7 +119,7 @@ export function processPromises(open: OpenBoard): void {
     expect(follower.payloads().toSorted()).toEqual(["kept", "kept", "last"]);
   });
 
-  test("a failure that is told after the task was taken away changes nothing", async ({ skip }) => {
+  test("ignores a failure reported after the task was taken away", async ({ skip }) => {
     const { under, b, open, heard } = at();
     skip(!under.usurp, "This driver cannot take work away at will.");
     const lost = await open();

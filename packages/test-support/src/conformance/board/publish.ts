@@ -15,7 +15,7 @@ import {
 } from "./support.ts";
 import { start, Worker } from "./worker.ts";
 
-/** What is promised of publishing, and of what can be looked up. */
+/** The promises of publishing and of lookups. */
 export function publishPromises(open: OpenBoard): void {
   const at = stage(
     open,
@@ -25,7 +25,7 @@ export function publishPromises(open: OpenBoard): void {
   const has = (board: Board, artifact: Artifact) =>
     eventually(async () => expect(await board.get(artifact.org_id, artifact.id)).toEqual(artifact));
 
-  test("what was published is found as it was given, by every process", async () => {
+  test("returns a published artifact unchanged in every process", async () => {
     const { a, b, heard } = at();
     const full = makeTestArtifact({
       type: "Review",
@@ -45,13 +45,13 @@ export function publishPromises(open: OpenBoard): void {
     expect(heard.publications).toEqual(expect.arrayContaining([full, plain]));
   });
 
-  test("what nobody published is not found, and publishing nothing is nothing", async () => {
+  test("finds nothing under an unknown id, and accepts an empty publication", async () => {
     const { a } = at();
     expect(await a.get("acme", newId())).toBeUndefined();
     expect(await a.publish([])).toEqual([]);
   });
 
-  test("an id and version that are there are duplicates, no matter who publishes them, and lead to no more work", async () => {
+  test("answers a known id and version with duplicate in any process, and runs it once", async () => {
     const { a, b } = at();
     const worker = new Worker("once");
     await using _ = start(worker, a);
@@ -65,7 +65,7 @@ export function publishPromises(open: OpenBoard): void {
     expect(worker.payloads()).toEqual([1, 2, 3]);
   });
 
-  test("who repeats a call has a later time and another trace, and is answered with duplicates", async () => {
+  test("a repeated publication with a later time and another trace is a duplicate", async () => {
     const { a } = at();
     const first = makeTestArtifact({ payload: { n: 1 } });
     await a.publish([first]);
@@ -76,14 +76,14 @@ export function publishPromises(open: OpenBoard): void {
     expect(await a.get(first.org_id, first.id)).toEqual(first);
   });
 
-  test("the same artifact twice in one call is published once", async () => {
+  test("publishes the same artifact of one call once", async () => {
     const { a } = at();
     const artifact = makeTestArtifact({ payload: "twice" });
     expect(await a.publish([artifact, artifact])).toEqual(["published", "duplicate"]);
     await has(a, artifact);
   });
 
-  test("other content under a known id and version is refused, and the first stays", async ({ skip }) => {
+  test("refuses other content under a known id and version, and keeps the first", async ({ skip }) => {
     const { under, a, b } = at();
     skip(!under.conflicts, "This driver takes it for a duplicate.");
     const first = makeTestArtifact({ payload: { n: 1 } });
@@ -98,7 +98,7 @@ export function publishPromises(open: OpenBoard): void {
     }
   });
 
-  test("all that one call publishes is published, or none of it", async ({ skip }) => {
+  test("publishes all artifacts of a call or none", async ({ skip }) => {
     const { under, a, b, heard } = at();
     skip(!under.conflicts && !under.maxBytes, "This driver refuses nothing.");
     const key = newName("k");
@@ -122,7 +122,7 @@ export function publishPromises(open: OpenBoard): void {
     await worker.ran(5);
   });
 
-  test("the newest version is the one that is found, also when an older one comes after it", async () => {
+  test("returns the newest version, also when an older one arrives later", async () => {
     const { a, b } = at();
     const key = newName("k");
     const first = makeTestArtifact({ partition_key: key, payload: "first" });
@@ -140,7 +140,7 @@ export function publishPromises(open: OpenBoard): void {
     expect(await b.get(first.org_id, first.id)).toEqual(version(3));
   });
 
-  test("a process that starts finds at once what was published before it", async () => {
+  test("a process that starts finds earlier artifacts at once", async () => {
     const { a, open } = at();
     const key = newName("k");
     const artifacts = numbered([], key, 50);
@@ -156,7 +156,7 @@ export function publishPromises(open: OpenBoard): void {
     await late.stop();
   });
 
-  test("the recent artifacts come newest first, as many as were asked for, of one org and type", async () => {
+  test("lists recent artifacts newest first, up to the limit, by org and type", async () => {
     const { a, b } = at();
     const [org_id, partition_key] = [newName("org"), newName("k")];
     const published: Artifact[] = [];
@@ -180,7 +180,7 @@ export function publishPromises(open: OpenBoard): void {
     }
   });
 
-  test("the artifacts of one correlation come newest first, of one org and type", async () => {
+  test("lists the artifacts of a correlation newest first, by org and type", async () => {
     const { a, b } = at();
     const [org_id, correlation_id] = [newName("org"), newName("c")];
     const [first, second, third] = [
@@ -204,7 +204,7 @@ export function publishPromises(open: OpenBoard): void {
     }
   });
 
-  test("a process that starts has the recent artifacts at once", async () => {
+  test("a process that starts lists the recent artifacts at once", async () => {
     const { a, open } = at();
     const [org_id, key] = [newName("org"), newName("k")];
     const artifacts = numbered([], key, 20).map((each) => ({ ...each, org_id }));

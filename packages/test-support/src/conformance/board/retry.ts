@@ -16,17 +16,17 @@ const STRICT = ["parking", "moved", "buried", "single"].map((agent) => rules(age
 const LOOSE = ["passing", "patient", "mixed", "late", "outputs"].map((agent) => rules(agent));
 const LONG = 3_600_000;
 
-/** What is promised of tasks that fail and are tried again. */
+/** The promises of retries. */
 export function retryPromises(open: OpenBoard): void {
   const at = stage(open, [...STRICT, ...LOOSE, rules("any", { order: "none" })]);
 
-  test("strict: three failures, then a success, keep the order of the key, and other keys go on meanwhile", async () => {
+  test("strict: keeps the order of a key through three failures, and runs other keys meanwhile", async () => {
     const { a, heard } = at();
     const [failing, fine] = [newName("k"), newName("k")];
     const othersDone = () => eventually(() => expect(worker.payloads(fine)).toHaveLength(8));
     const worker = new Worker(STRICT[0]!, async (task: Task) => {
       if (task.key === fine || payloadOf(task) !== 2) return done();
-      // The second attempt ends only after all of the other key, so that those cannot have waited for it.
+      // The second attempt ends only after all tasks of the other key, so that those cannot have waited for it.
       if (task.attempt === 2) await othersDone();
       return task.attempt <= 3 ? retry(20) : done();
     });
@@ -46,7 +46,7 @@ export function retryPromises(open: OpenBoard): void {
     });
   });
 
-  test("strict: what waits behind a failure waits also when the process changes", async () => {
+  test("strict: tasks wait behind a failed one also after the process changes", async () => {
     const { a, b } = at();
     const key = newName("k");
     const first = new Worker(STRICT[1]!, (task) => (payloadOf(task) === 1 ? retry(300) : done()));
@@ -64,7 +64,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(second.attempts(key)).toEqual([attempts + 1, 1, 1, 2, 1]);
   });
 
-  test("strict: a task that dies lets the later ones of its key go on", async () => {
+  test("strict: a dead task lets the later tasks of its key run", async () => {
     const { a, b } = at();
     const key = newName("k");
     const worker = new Worker(STRICT[2]!, (task) => {
@@ -89,7 +89,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(worker.payloads(fine)).toEqual(range(1, 5));
   });
 
-  test("not strict: the later tasks of the key pass one that waits for its retry, in their order", async () => {
+  test("not strict: the later tasks of a key overtake one that waits for its retry, in their order", async () => {
     const { under, a, b, heard } = at();
     const key = newName("k");
     const worker = new Worker("passing", (task) =>
@@ -107,7 +107,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(worker.payloads(key)).toEqual([1, 2, 3, 4, 5, 6, 2]);
   });
 
-  test("a retry comes not before its delay is over, and counts as the next attempt", async () => {
+  test("runs a retry after its delay, as the next attempt", async () => {
     const { a, b, heard } = at();
     const delays = [150, 400, 50];
     const worker = new Worker("patient", ({ attempt }) => {
@@ -123,7 +123,7 @@ export function retryPromises(open: OpenBoard): void {
       expect(task.artifacts).toEqual([artifact]);
       expect(task.id).toBe(artifact.id);
     }
-    // Clocks of two programs may differ by the part of a millisecond that they round away.
+    // The clocks of two programs may differ by a rounded fraction of a millisecond.
     for (const [i, delay] of delays.entries())
       expect(worker.runs[i + 1]!.startedAt - worker.runs[i]!.endedAt!).toBeGreaterThan(delay - 5);
     await eventually(() => {
@@ -138,7 +138,7 @@ export function retryPromises(open: OpenBoard): void {
     });
   });
 
-  test("a long delay holds up no shorter one, whichever began first", async () => {
+  test("a long delay does not hold up a shorter one, whichever began first", async () => {
     const { a, b } = at();
     const delays = [LONG, 30, 60_000, 300, LONG, 30, 1_200];
     const short = delays.flatMap((delay, i) => (delay < 60_000 ? [i + 1] : []));
@@ -152,7 +152,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(second.toSorted()).toEqual(short);
   });
 
-  test("without an order failures are tried again while everything else goes on", async () => {
+  test("retries failures of an agent without order until every task is done", async () => {
     const { a, b } = at();
     const worker = new Worker(rules("any", { order: "none" }), (task) =>
       task.attempt < (Number(payloadOf(task)) % 3) + 1 ? retry(20) : done(),
@@ -164,7 +164,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(last.map(({ task }) => Number(payloadOf(task))).toSorted((x, y) => x - y)).toEqual(range(1, 30));
   });
 
-  test("an hour's delay takes an hour", async ({ skip }) => {
+  test("runs a retry with a delay of an hour after an hour, and other tasks before", async ({ skip }) => {
     const { under, a, heard } = at();
     skip(!under.jump, "This driver's time cannot be set.");
     const worker = new Worker("late", ({ attempt, key }) =>
@@ -172,7 +172,7 @@ export function retryPromises(open: OpenBoard): void {
     );
     await using _ = start(worker, a);
     await a.publish(numbered("late", newName("slow"), 1));
-    // What is not written yet would not be set.
+    // The jump does not change tasks that are not stored yet.
     await eventually(() => expect(heard.settledBy("late")).toHaveLength(1));
     await under.jump!(LONG - 60_000);
     await a.publish(numbered("late", newName("quick"), 1));
@@ -182,7 +182,7 @@ export function retryPromises(open: OpenBoard): void {
     expect(worker.attempts()).toEqual([1, 1, 2]);
   });
 
-  test("nothing of an attempt that failed is seen, and all of the one that succeeded, once", async () => {
+  test("publishes the outputs of the successful attempt once, and nothing of failed ones", async () => {
     const { a, b, heard } = at();
     const made = range(1, 3).map((n) => makeTestArtifact({ type: "Made", payload: n }));
     const worker = new Worker("outputs", ({ attempt }) => (attempt < 3 ? retry(0) : done(...made)));

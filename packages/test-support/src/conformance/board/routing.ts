@@ -18,14 +18,14 @@ import { done, payloadOf, start, Worker } from "./worker.ts";
 const AGENTS =
   "first second third broken beside elsewhere shared opener closer twin few gated free pushed pulled together versions";
 
-/** What is promised of the way from an artifact to its agents, and of what they make of it. */
+/** The promises of routing, from an artifact to its agents and their outputs. */
 export function routingPromises(open: OpenBoard): void {
   const at = stage(
     open,
     AGENTS.split(" ").map((agent) => rules(agent)),
   );
 
-  test("an artifact becomes one task for each agent that it is for", async () => {
+  test("makes one task for each agent that an artifact matches", async () => {
     const { a, b, heard } = at();
     const workers = ["first", "second", "third"].map((agent) => new Worker(agent));
     await using _ = start(workers[0]!, a);
@@ -58,7 +58,7 @@ export function routingPromises(open: OpenBoard): void {
     });
   });
 
-  test("a higher version is routed again, as other work", async () => {
+  test("routes a higher version as new work", async () => {
     const { a } = at();
     const worker = new Worker("versions");
     await using _ = start(worker, a);
@@ -70,7 +70,7 @@ export function routingPromises(open: OpenBoard): void {
     expect(worker.attempts()).toEqual([1, 1]);
   });
 
-  test("where matching failed there is a dead letter of that agent, and the other agents work", async () => {
+  test("makes a dead letter for an agent whose matching throws, and tasks for the others", async () => {
     const { a, b } = at();
     const worker = new Worker("beside");
     await using _ = start(worker, a);
@@ -87,7 +87,7 @@ export function routingPromises(open: OpenBoard): void {
     });
   });
 
-  test("a process that does not route leaves it to the others", async () => {
+  test("a process that does not route leaves routing to the others", async () => {
     const { a, open } = at();
     const asked: string[] = [];
     const publisher = await open({
@@ -105,7 +105,7 @@ export function routingPromises(open: OpenBoard): void {
     expect(asked).toEqual([]);
   });
 
-  test("when all goes well every task is handled once, however many consumers there are", async () => {
+  test("handles every task once, however many consumers there are", async () => {
     const { a, b, open, heard } = at();
     const c = await open();
     const worker = new Worker("shared", undefined, 5);
@@ -118,7 +118,7 @@ export function routingPromises(open: OpenBoard): void {
     expect(worker.runs.filter(({ signal }) => signal.aborted)).toEqual([]);
   });
 
-  test("what an agent answers is published and routed once, together with the end of its task", async () => {
+  test("publishes and routes the outputs of a task once, together with its settlement", async () => {
     const { a, b, heard } = at();
     const outputs = (task: { id: string; key: string }) =>
       ["x", "y"].map((payload) =>
@@ -143,7 +143,7 @@ export function routingPromises(open: OpenBoard): void {
     await closer.ran(80);
     await twin.ran(40);
     await eventually(() => expect(heard.settledBy("closer")).toHaveLength(80));
-    // Their outputs may be seen before their processes know that they are.
+    // Outputs may be visible before their processes know of the commit.
     await eventually(() => expect(heard.settledBy("opener")).toHaveLength(40));
     const settled = heard.settledBy("opener");
     expect(settled.map(({ task }) => task.id).sort()).toEqual(artifacts.map(({ id }) => id).sort());
@@ -158,7 +158,7 @@ export function routingPromises(open: OpenBoard): void {
         await eventually(async () => expect(await board.get(output.org_id, output.id)).toEqual(output));
   });
 
-  test("a process has no more tasks under way than it asked for, and as many where there are enough", async () => {
+  test("runs as many tasks at a time as a consumer has slots, and no more", async () => {
     const { a } = at();
     const worker = new Worker("few", () => worker.released.then(() => done()), 3);
     await using _ = start(worker, a);
@@ -169,7 +169,7 @@ export function routingPromises(open: OpenBoard): void {
     expect(worker.mostAtOnce).toBe(3);
   });
 
-  test("an agent whose gate is closed is given nothing, and the others work", async () => {
+  test("gives nothing to an agent whose gate is closed, and runs the others", async () => {
     const { a } = at();
     const [gated, free] = [new Worker("gated"), new Worker("free")];
     gated.closeGate();
@@ -185,7 +185,7 @@ export function routingPromises(open: OpenBoard): void {
     expect(gated.payloads(key)).toEqual(range(1, 10));
   });
 
-  test("a task that is enqueued comes before its agent as it is, without routing", async () => {
+  test("gives an enqueued task to its agent unchanged, without routing", async () => {
     const { a, b, heard } = at();
     const [pushed, pulled] = [new Worker("pushed"), new Worker("pulled")];
     await using _ = start(pushed, b);
@@ -208,7 +208,7 @@ export function routingPromises(open: OpenBoard): void {
     await a.enqueue([]);
   });
 
-  test("tasks that are enqueued together are all there, or none of them", async ({ skip }) => {
+  test("enqueues all tasks of a call or none", async ({ skip }) => {
     const { under, a } = at();
     skip(under.maxBytes === undefined, "This driver refuses no task.");
     const key = newName("k");

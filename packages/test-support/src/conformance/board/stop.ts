@@ -13,14 +13,14 @@ import { dead, done, payloadOf, retry, start, Worker } from "./worker.ts";
 
 const AGENTS = "finishing product returned gated idle halted postponed twice remote".split(" ");
 
-/** What is promised of stopping. */
+/** The promises of stopping. */
 export function stopPromises(open: OpenBoard): void {
   const at = stage(
     open,
     AGENTS.map((agent) => rules(agent)),
   );
 
-  test("stopping waits for the work under way, whose end and outputs count, and gives the rest back", async () => {
+  test("stopping a consumer waits for its running tasks, publishes their outputs, and releases the rest", async () => {
     const { a, b, heard } = at();
     const worker = new Worker(
       "finishing",
@@ -56,7 +56,7 @@ export function stopPromises(open: OpenBoard): void {
     expect(new Set([...worker.payloads(), ...rest.payloads()]).size).toBe(20);
   });
 
-  test("stopping waits for no work that goes on elsewhere, and gives it back as if it had not begun", async () => {
+  test("stopping a consumer does not wait for remote work, and releases it without an attempt", async () => {
     const { a, b, heard } = at();
     const remote = new Worker("remote", () => remote.released.then(() => dead("thrown away")), 5, true);
     await using started = start(remote, a);
@@ -73,7 +73,7 @@ export function stopPromises(open: OpenBoard): void {
     expect(heard.settledBy("remote").map(({ settlement }) => settlement.kind)).toEqual(["done", "done"]);
   });
 
-  test("who has stopped is given nothing more, and another goes on in order", async () => {
+  test("a stopped consumer gets no more tasks, and another continues in order", async () => {
     const { a, b } = at();
     const key = newName("k");
     const [before, after] = [new Worker("returned"), new Worker("returned")];
@@ -89,7 +89,7 @@ export function stopPromises(open: OpenBoard): void {
     expect(after.payloads(key)).toEqual(range(11, 20));
   });
 
-  test("a consumer whose gate is closed can be stopped", async () => {
+  test("a consumer with a closed gate can be stopped", async () => {
     const { a } = at();
     const worker = new Worker("gated");
     worker.closeGate();
@@ -103,7 +103,7 @@ export function stopPromises(open: OpenBoard): void {
     await next.ran(3);
   });
 
-  test("a consumer that has nothing to do can be stopped, at once and twice", async () => {
+  test("an idle consumer can be stopped, immediately and twice", async () => {
     const { a } = at();
     const idle = start(new Worker("idle"), a);
     await Promise.all([idle.stop(), idle.stop()]);
@@ -114,7 +114,7 @@ export function stopPromises(open: OpenBoard): void {
     await worker.ran(1);
   });
 
-  test("a retry that was waiting when its process stopped comes elsewhere, after its delay", async () => {
+  test("a retry of a stopped process runs in another, after its delay", async () => {
     const { a, b } = at();
     const first = new Worker("postponed", () => retry(700, "first"));
     await using started = start(first, a);
@@ -129,7 +129,7 @@ export function stopPromises(open: OpenBoard): void {
     expect(second.runs[0]!.startedAt - endedAt!).toBeGreaterThan(695);
   });
 
-  test("a board can be stopped twice, and its work goes on in the others", async () => {
+  test("a board can be stopped twice, and another continues its work", async () => {
     const { b, open } = at();
     const c = await open();
     const worker = new Worker("twice");
@@ -144,7 +144,7 @@ export function stopPromises(open: OpenBoard): void {
     await worker.ran(10);
   });
 
-  test("stopping a board ends its consumers, and what they had not begun is there for others", async () => {
+  test("stopping a board stops its consumers, and another runs the tasks not started", async () => {
     const { b, open } = at();
     const c = await open();
     const worker = new Worker("halted", () => worker.released.then(() => done()), 2);

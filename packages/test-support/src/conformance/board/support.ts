@@ -12,33 +12,33 @@ import type { DeadLetter, Settlement, Task } from "../../../../server/src/blackb
 import { systemClock } from "../../../../server/src/kit/clock.ts";
 import { uuidv7 } from "../../../../server/src/kit/ids.ts";
 
-/** A board that nobody has used before, and what only its driver can arrange. */
+/** A new board, and the actions that only its driver can take. */
 export interface BoardUnderTest extends AsyncDisposable {
-  /** Another process's handle on the board. Disposing stops those that are not stopped yet. */
+  /** Another process's handle on the board. Disposing of the board stops the handles that still run. */
   open(options: BoardOptions): Promise<Board>;
-  /** Whether other content under an id and version that are known is refused, and not taken for a duplicate. */
+  /** Whether other content under a known id and version is refused, and not taken for a duplicate. */
   readonly conflicts: boolean;
   /** Whether the tasks of one org can be counted. */
   readonly countsOrgs?: boolean;
-  /** Up to here it takes any artifact, in bytes of JSON, and none that is twice as large; if it has a limit itself. */
+  /** The largest artifact it accepts, in bytes of JSON; it refuses one twice as large. Undefined without a limit. */
   readonly maxBytes?: number;
-  /** Keys that are in the same one of so many partitions follow each other where that is the order. */
+  /** The number of partitions: keys in the same one run in order where that is the order. */
   readonly partitions: number;
-  /** Lets so much of the time go by for which tasks wait. */
+  /** Moves the time for which tasks wait forward. */
   jump?(ms: number): Promise<void>;
-  /** Takes away whatever a process works on now, as if nothing had been heard of it for too long. */
+  /** Takes away a process's running tasks, as if its lease had expired. */
   usurp?(board: Board): Promise<void>;
 }
 
 export type OpenBoard = () => Promise<BoardUnderTest>;
 export type AgentRules = BoardOptions["agents"][number];
 
-/** How an agent of a test is ordered: by key, not strict, unless it is said. */
+/** The order of a test's agent: by key and not strict by default. */
 export function rules(agent: string, given: Partial<AgentRules> = {}): AgentRules {
   return { agent, order: "key", strict: false, ...given };
 }
 
-/** Hears what all processes of a test did. */
+/** Records the events of all processes of a test. */
 export class Heard implements BoardObserver {
   readonly publications: Artifact[] = [];
   readonly routings: { readonly artifact: Artifact; readonly tasks: readonly Task[] }[] = [];
@@ -48,7 +48,7 @@ export class Heard implements BoardObserver {
     readonly place: RecordPosition;
   }[] = [];
   readonly repetitions: Task[] = [];
-  /** Whose records could not be read. */
+  /** The readers of records that could not be decoded. */
   readonly unread: string[] = [];
 
   published(artifacts: readonly Artifact[]): void {
@@ -66,13 +66,13 @@ export class Heard implements BoardObserver {
   unreadable(agent: string): void {
     this.unread.push(agent);
   }
-  /** What became of the tasks of an agent, in this order. */
+  /** The outcomes of an agent's tasks, in order. */
   settledBy(agent: string) {
     return this.settlements.filter(({ task }) => task.agent === agent);
   }
 }
 
-/** Where the tests of a describe block play: one board with two processes that route, heard as one. */
+/** The fixtures of a describe block: one board with two processes that route, and one recorder for both. */
 export interface Stage {
   readonly under: BoardUnderTest;
   readonly a: Board;
@@ -98,17 +98,17 @@ export function stage(open: OpenBoard, agents: readonly AgentRules[]): () => Sta
 }
 
 export const newId = uuidv7(systemClock);
-/** A key or correlation that no other test uses. */
+/** A unique key or correlation. */
 export const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 
 type Given = Partial<Artifact> & {
-  /** The agents that it is for. */
+  /** The agents it is for. */
   readonly to?: string | readonly string[];
   /** The agents whose matching fails on it. */
   readonly breaks?: string;
 };
 
-/** An artifact that is routed as its tags say. */
+/** An artifact routed by its tags. */
 export function makeTestArtifact({ to = [], breaks, tags = [], ...given }: Given = {}): Artifact {
   const receivers = typeof to === "string" ? [to] : to;
   return {
@@ -168,12 +168,12 @@ function derivedId({ id, version }: Artifact): string {
 /** from..to */
 export const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
-/** Waits until the assertions hold, as long as a machine may take that has much else to do. */
+/** Waits until the assertions hold, within the time a busy machine may need. */
 export async function eventually(assertions: () => unknown): Promise<void> {
   await vi.waitFor(assertions, { timeout: 80_000, interval: 20 });
 }
 
-/** Waits until everything that was published before on this key is routed and in the index of these processes. */
+/** Waits until everything published before on this key is routed and in the index of these processes. */
 export async function caughtUp({ heard }: Stage, boards: readonly Board[], key: string): Promise<void> {
   const mark = makeTestArtifact({ type: "Mark", partition_key: key, org_id: "marks" });
   await boards[0]!.publish([mark]);

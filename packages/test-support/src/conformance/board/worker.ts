@@ -31,7 +31,7 @@ export function failure(kind: Failure["kind"], message: string): Failure {
 /** The payload of a task's artifact. */
 export const payloadOf = (task: Task) => task.artifacts[0].payload;
 
-/** An agent's work that writes down what it was given. Several processes may be given the same one. */
+/** An agent's work that records its tasks. Several processes may share one. */
 export class Worker implements Consumer {
   readonly agent: string;
   readonly order: Consumer["order"];
@@ -39,7 +39,7 @@ export class Worker implements Consumer {
   readonly concurrency: number;
   readonly away: boolean;
   readonly runs: Run[] = [];
-  /** Tasks of one key that ran at once. */
+  /** Tasks of one key that ran at the same time. */
   readonly overlaps: (readonly [Task, Task])[] = [];
   readonly errors: unknown[] = [];
   gates = 0;
@@ -61,7 +61,7 @@ export class Worker implements Consumer {
     this.#gate.resolve();
   }
 
-  /** What held work waits for; released at the end of the test, too. */
+  /** Blocks held work until release, and until the end of the test at the latest. */
   get released(): Promise<void> {
     return this.#released.promise;
   }
@@ -70,7 +70,7 @@ export class Worker implements Consumer {
   }
 
   closeGate(): void {
-    // A claim that waits at a closed gate must be let in by the next opening, however often it was closed.
+    // A claim that waits at a closed gate must pass at the next opening, however often it was closed.
     if (!this.#isOpen) return;
     this.#isOpen = false;
     this.#gate = Promise.withResolvers();
@@ -119,7 +119,7 @@ export class Worker implements Consumer {
     return this.runs.filter(({ task }) => key === undefined || task.key === key);
   }
 
-  /** Waits until so many runs have begun, and fails if there are more. */
+  /** Waits until this many runs have begun, and fails if there are more. */
   async ran(count: number): Promise<void> {
     await eventually(() => expect(this.runs.length).toBeGreaterThanOrEqual(count));
     expect(this.runs, this.agent).toHaveLength(count);
@@ -130,7 +130,7 @@ export class Worker implements Consumer {
 /** Consumers in several processes, which end with the test. */
 export interface Started extends Service, AsyncDisposable {}
 
-/** Lets these processes work, until it is stopped. */
+/** Starts consumers in these processes, until it is disposed of. */
 export function start(worker: Worker, ...boards: readonly Board[]): Started {
   const services = boards.map((board) => board.consume(worker));
   const stop = async () => {

@@ -21,20 +21,20 @@ async function read(store: FileStore, key: FileKey, start: number, end: number):
   return Buffer.concat(read);
 }
 
-/** What a test's server cannot do, though the store could. */
+/** Features the test's server lacks, though the store has them. */
 export interface FileStoreFeatures {
   /** Whether the range of the first byte alone can be read. */
   readonly firstByteAlone?: boolean;
 }
 
-/** What is promised of every store of files. */
+/** The promises of every file store. */
 export function fileStoreSuite(
   name: string,
   handles: () => FileStoreHandles,
   { firstByteAlone = true }: FileStoreFeatures = {},
 ): void {
   describe(`files in ${name}`, () => {
-    test("give back the bytes that were put, in whatever pieces they came", async () => {
+    test("return the bytes that were put, however they were split", async () => {
       const { store, newKey } = handles();
       for (const sizes of [
         [1],
@@ -51,7 +51,7 @@ export function fileStoreSuite(
       }
     });
 
-    test("give back any range", async () => {
+    test("return any range", async () => {
       const { store, newKey } = handles();
       const key = await newKey();
       const all = randomBytes(700_000);
@@ -67,7 +67,7 @@ export function fileStoreSuite(
         expect(Buffer.compare(await read(store, key, start, end), all.subarray(start, end))).toBe(0);
     });
 
-    test("come in bounded pieces, however long they are", async () => {
+    test("are read in bounded pieces, whatever their length", async () => {
       const { store, newKey } = handles();
       const key = await newKey();
       let given = 0;
@@ -84,7 +84,7 @@ export function fileStoreSuite(
       expect(length).toBe(24 * MIB);
     });
 
-    test("fail with the error of a sender that stops, and can be deleted then", async () => {
+    test("fail with the sender's error when an upload breaks off, and can be deleted afterwards", async () => {
       const { store, newKey } = handles();
       const key = await newKey();
       async function* broken() {
@@ -96,7 +96,7 @@ export function fileStoreSuite(
       await expect(read(store, key, 0, 1)).rejects.toMatchObject({ code: "not_found" });
     });
 
-    test("are gone when they are deleted, and what is not there may be deleted", async () => {
+    test("are gone after a delete, and deleting a missing file is no error", async () => {
       const { store, newKey } = handles();
       const [a, b] = [await newKey(), await newKey()];
       await store.put(a, pieces(Buffer.from("a")));
@@ -108,7 +108,7 @@ export function fileStoreSuite(
       await store.delete([]);
     });
 
-    test("have nothing in common with those of another org", async () => {
+    test("are separate from those of another org", async () => {
       const { store, newKey } = handles();
       const key = await newKey();
       await store.put(key, pieces(Buffer.from("mine")));

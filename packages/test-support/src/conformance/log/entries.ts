@@ -2,9 +2,9 @@ import { KhalaError } from "@khala/contracts";
 import { expect, test } from "vitest";
 import { everything, type Handles, newStream, PLENTY, range, START, seqs, texts } from "./support.ts";
 
-/** What is promised of appending and reading. */
+/** The promises of appending and reading. */
 export function entryPromises(handles: () => Handles): void {
-  test("entries get contiguous sequences from 1, whichever server appends", async () => {
+  test("numbers entries from 1 without gaps, whichever server appends", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const first = await a.append(stream, ["one", "two"]);
@@ -20,7 +20,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(page!.entries[2]).toMatchObject(second.head);
   });
 
-  test("the entries of one call are contiguous, however many servers append at once", async () => {
+  test("keeps the entries of one call together, however many servers append at once", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const calls = range(0, 59);
@@ -43,7 +43,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(new Set(bounds.map((each) => each.epoch)).size).toBe(1);
   });
 
-  test("one server's appends keep the order in which it made them", async () => {
+  test("keeps the order of one server's appends", async () => {
     const { a } = handles();
     const stream = newStream();
     const words = range(1, 50).map(String);
@@ -51,7 +51,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(texts(await everything(a, stream))).toEqual(words);
   });
 
-  test("timestamps never decrease, also when the clock does", async () => {
+  test("timestamps never decrease, even when the clock does", async () => {
     const { under, a, b } = handles();
     const stream = newStream();
     const now = Date.now();
@@ -67,7 +67,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(head.time).toBe(times.at(-1));
   });
 
-  test("a page begins after the position and stays within its limits, but has at least one entry", async () => {
+  test("a page starts after the position, stays within its limits, and has at least one entry", async () => {
     const { a, b } = handles();
     const stream = newStream();
     await a.append(
@@ -90,7 +90,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(seqs(await everything(b, stream, { entries: 3, bytes: 2_500 }))).toEqual(range(1, 10));
   });
 
-  test("reading a missing stream returns nothing, and it has no head", async () => {
+  test("returns nothing for a missing stream, and no head", async () => {
     const { a } = handles();
     const missing = newStream();
     expect(await a.read(missing, START, PLENTY)).toBeUndefined();
@@ -109,7 +109,7 @@ export function entryPromises(handles: () => Handles): void {
     expect(await b.bounds(twice)).toEqual([bounds[2], undefined, bounds[1], bounds[2]]);
   });
 
-  test("text is read as it was appended", async () => {
+  test("returns text unchanged", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const odd = [

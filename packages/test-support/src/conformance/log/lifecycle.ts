@@ -7,9 +7,9 @@ import {
 } from "../../../../server/src/conversations/log/log.ts";
 import { everything, type Handles, newStream, PLENTY, range, START, seqs, texts } from "./support.ts";
 
-/** What is promised of opening, fencing, trimming, deleting and expiring a stream. */
+/** The promises of opening, fencing, trimming, deleting and expiring a stream. */
 export function lifecyclePromises(handles: () => Handles): void {
-  test("a stream can be opened before it has entries, and keeps its epoch when it is opened again", async () => {
+  test("opens a stream before it has entries, and keeps its epoch when it is opened again", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const opened = await a.open(stream);
@@ -23,7 +23,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(await a.open(stream)).toEqual({ epoch, floor: 0n, head });
   });
 
-  test("when many open a stream at once, all get the same one", async () => {
+  test("opens the same stream for all concurrent callers", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const all = await Promise.all(
@@ -43,7 +43,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(await b.bounds([stream])).toEqual([before]);
   });
 
-  test("a lower fence than one that was seen is refused by every server, and writes nothing", async () => {
+  test("every server refuses a lower fence than the highest one seen, and writes nothing", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const big = 2n ** 60n;
@@ -58,7 +58,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(texts(await everything(b, stream))).toEqual(["5", "5 again", "7", "no fence", "big"]);
   });
 
-  test("a refused publication does not affect others in the same commit", async () => {
+  test("a refused append does not affect others in the same commit", async () => {
     const { a } = handles();
     const [good, fenced, gone] = [newStream(), newStream(), newStream()];
     await a.append(fenced, ["x"], { fence: 9n });
@@ -72,7 +72,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(texts(await everything(a, good))).toEqual(["1", "2"]);
   });
 
-  test("a deleted stream is gone, and its name begins a new epoch at 1", async () => {
+  test("deletes a stream, and starts a new epoch at 1 under its name", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const old = await a.append(stream, ["x", "y"], { fence: 3n });
@@ -87,7 +87,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(texts(await everything(b, stream))).toEqual(["z"]);
   });
 
-  test("a newer generation begins with an empty stream, and a late writer of the old one is refused", async () => {
+  test("a new generation starts with an empty stream and refuses late writers of the old one", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const old = await a.open(stream, 99n);
@@ -102,11 +102,11 @@ export function lifecyclePromises(handles: () => Handles): void {
     // The fence of the old generation means nothing in the new one.
     await b.append(stream, ["mine"], { epoch: fresh.epoch, fence: 1n });
     expect(texts(await everything(a, stream))).toEqual(["mine"]);
-    // Without a generation, it is whatever is there.
+    // Without a generation, it opens the existing stream.
     expect((await a.open(stream)).epoch).toBe(fresh.epoch);
   });
 
-  test("a delete spares a newer generation", async () => {
+  test("a delete keeps a newer generation", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const { epoch } = await a.open(stream, 100n);
@@ -117,7 +117,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect((await a.open(stream, 99n)).epoch).not.toBe(epoch);
   });
 
-  test("the bookmark moves forward and never back, and a missing stream has none", async () => {
+  test("the bookmark moves forward only, and a missing stream has none", async () => {
     const { under, a, b } = handles();
     const stream = newStream();
     await a.bookmark(stream, { seq: 3n, time: 5 });
@@ -154,7 +154,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(kept).toEqual(whole.slice(removed));
     const [bounds] = await other.bounds([stream]);
     expect(bounds).toEqual({ epoch: later.epoch, floor: BigInt(removed), head: later.head });
-    // Who stands before the floor sees that the next entry is not there any more.
+    // A reader before the floor sees that the next entry is gone.
     const page = await other.read(stream, whole[0]!, PLENTY);
     if (removed > 1) expect(page!.entries[0]!.seq).toBeGreaterThan(2n);
     expect((await other.append(stream, ["next"])).head.seq).toBe(BigInt(count + 1));
@@ -183,14 +183,14 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect(kept).toBeLessThan(300);
   });
 
-  test("an entry stays only while it is within every limit that was given", async () => {
+  test("keeps an entry only while it is within every given limit", async () => {
     const { a, b } = handles();
     expect(await trimmed(a, b, () => ({ since: 0, entries: 20, bytes: 1 << 30 }))).toBeLessThan(250);
     expect(await trimmed(a, b, () => ({ since: 0, entries: 10_000, bytes: 1 << 30 }))).toBeGreaterThan(500);
     expect(await trimmed(a, b, () => ({}))).toBeGreaterThan(500);
   });
 
-  test("the last entry is never trimmed, and a stream that is empty or missing has nothing to trim", async () => {
+  test("never trims the last entry, and trims nothing of an empty or missing stream", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const everyLimit: Retention = { since: Number.MAX_SAFE_INTEGER, entries: 0, bytes: 0 };
@@ -205,7 +205,7 @@ export function lifecyclePromises(handles: () => Handles): void {
     expect((await a.append(stream, ["4"])).head.seq).toBe(4n);
   });
 
-  test("an expired stream is gone, and its name begins a new epoch", async (context) => {
+  test("expires a stream, and starts a new epoch under its name", async (context) => {
     const { under, a, b } = handles();
     if (!under.expire) return context.skip();
     const stream = newStream();

@@ -7,7 +7,7 @@ import { watchPromises } from "./watch.ts";
 
 export type { LogUnderTest } from "./support.ts";
 
-/** What every driver of the Log port promises. A driver's test is a call of this with a way to open one. */
+/** The promises of every driver of the Log port. A driver's test calls this with a way to open one. */
 export function logSuite(name: string, open: () => Promise<LogUnderTest>): void {
   describe(`the log on ${name}`, () => {
     let opened: Handles;

@@ -8,7 +8,7 @@ import {
 } from "../../../../server/src/conversations/log/log.ts";
 import { everything, Follower, type Handles, newStream, START } from "./support.ts";
 
-/** The same runs every time; a failure prints the seed and the steps that it came down to. */
+/** The same runs every time; a failure prints the seed and the shortest failing steps. */
 const SEED = 20260401;
 const STREAMS = 3;
 
@@ -20,7 +20,7 @@ type Step = { readonly stream: number; readonly second: boolean } & (
   | { readonly do: "open" | "delete" | "watch" | "unwatch" }
 );
 
-/** A stream as it should be: what was appended in this epoch, and how much of it went. */
+/** The expected state of a stream: the entries of this epoch, and how many were trimmed. */
 interface Expected {
   readonly epoch: string;
   readonly entries: Entry[];
@@ -55,7 +55,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { arbitrary: plain, weight: 3 },
 );
 
-/** What is promised of any sequence of operations. */
+/** The promises of any sequence of operations. */
 export function modelPromises(handles: () => Handles): void {
   test("two servers see each stream as one list of entries", {
     timeout: 120_000,
@@ -154,7 +154,7 @@ class World {
     else expect(bounds?.head.seq).toBe(expected && 0n);
   }
 
-  /** Everything that is kept is as expected, for both servers, and those who watched have it too. */
+  /** Checks that both servers, and the watchers, have exactly the expected entries. */
   async check(): Promise<void> {
     const { a, b } = this.#handles;
     for (const [i, name] of this.#names.entries()) {

@@ -8,20 +8,20 @@ import type {
   Watcher,
 } from "../../../../server/src/conversations/log/log.ts";
 
-/** A log that the suite may use as it likes, and what only its driver can arrange. */
+/** A log for the suite, and the actions that only its driver can take. */
 export interface LogUnderTest extends AsyncDisposable {
   readonly log: Log;
   /** Another server's handle on the same store. The opener of the log stops it. */
   another(): Promise<Log>;
-  /** Makes a stream's TTL be over. */
+  /** Lets a stream expire. */
   expire?(stream: string): Promise<void>;
-  /** Sets the clock that entries get their time from; undefined sets it right again. */
+  /** Sets the clock of the entries' timestamps; undefined restores it. */
   setClock?(ms: number | undefined): void;
-  /** Where the bookmark `ui` stands. */
+  /** The position of the bookmark `ui`. */
   bookmarkOf?(stream: string): Promise<bigint | undefined>;
 }
 
-/** What the suite works with: two servers' handles, opened before the first test. */
+/** The fixtures of the suite: two servers' handles, opened before the first test. */
 export interface Handles {
   readonly under: LogUnderTest;
   readonly a: Log;
@@ -31,12 +31,12 @@ export interface Handles {
 export const START: Position = { seq: 0n, time: 0 };
 export const PLENTY = { entries: 100_000, bytes: 64 << 20 };
 
-/** A stream that no other test uses. */
+/** A unique stream name. */
 export function newStream(): string {
   return `chat:test-${randomUUID()}`;
 }
 
-/** Everything that is kept of a stream, read in as many pages as it takes. */
+/** All retained entries of a stream, read in as many pages as needed. */
 export async function everything(log: Log, stream: string, limits = PLENTY): Promise<Entry[]> {
   const all: Entry[] = [];
   for (let after = START; ; after = all.at(-1)!) {
@@ -52,7 +52,7 @@ export const seqs = (entries: readonly Entry[]) => entries.map((entry) => Number
 /** 1 to n, or from..to. */
 export const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
-/** Follows a stream as a reader must: it reads only when it was told to, or when the sequence shows a gap. */
+/** Follows a stream as a reader must: it reads only when it is notified, or when the sequence shows a gap. */
 export class Follower implements Watcher {
   readonly #log: Log;
   readonly #stream: string;
@@ -81,7 +81,7 @@ export class Follower implements Watcher {
 
   appended({ epoch, entries }: Appended): void {
     this.calls++;
-    // Kept for later: a driver may not let a watcher's exception through.
+    // Kept for later: a driver may swallow a watcher's exception.
     const whole =
       entries.length > 0 && entries.every((entry, i) => entry.seq === entries[0]!.seq + BigInt(i));
     if (!whole) this.#broken.push({ epoch, entries });
@@ -96,7 +96,7 @@ export class Follower implements Watcher {
     this.#stale = true;
   }
 
-  /** Reads what it was told that it does not have. */
+  /** Reads the entries it was notified of and does not have. */
   async catchUp(): Promise<void> {
     while (this.#stale) {
       this.#stale = false;
@@ -112,7 +112,7 @@ export class Follower implements Watcher {
     }
   }
 
-  /** Waits until it has the entry with this sequence, and then has everything before it too. */
+  /** Waits until it has the entry with this sequence, and checks that it has every entry before it. */
   async reaches(seq: bigint, epoch?: string): Promise<void> {
     await vi.waitFor(
       async () => {

@@ -2,9 +2,9 @@ import { expect, test } from "vitest";
 import type { Appended } from "../../../../server/src/conversations/log/log.ts";
 import { everything, Follower, type Handles, newStream, range, texts } from "./support.ts";
 
-/** What is promised of watching. */
+/** The promises of watching. */
 export function watchPromises(handles: () => Handles): void {
-  test("a watcher sees every append of either server, or is told that it missed some", async () => {
+  test("a watcher sees every append of either server, or is notified that it missed some", async () => {
     const { a, b } = handles();
     const stream = newStream();
     await a.append(stream, ["before"]);
@@ -21,7 +21,7 @@ export function watchPromises(handles: () => Handles): void {
     }
   });
 
-  test("a stream that does not exist yet can be watched", async () => {
+  test("a missing stream can be watched", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const follower = await new Follower(a, stream).start();
@@ -32,7 +32,7 @@ export function watchPromises(handles: () => Handles): void {
     follower.stop();
   });
 
-  test("a watcher gets the epoch and the entries as they can be read", async () => {
+  test("a watcher gets the same epoch and entries as a reader", async () => {
     const { a } = handles();
     const stream = newStream();
     const told: Appended[] = [];
@@ -48,7 +48,7 @@ export function watchPromises(handles: () => Handles): void {
     unwatch();
   });
 
-  test("a stopped watcher is not notified, and the others are", async () => {
+  test("a stopped watcher gets nothing more, and the others do", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const gone = await new Follower(a, stream).start();
@@ -66,7 +66,7 @@ export function watchPromises(handles: () => Handles): void {
     again.stop();
   });
 
-  test("a watcher sees a stream that was created again under the same name", async () => {
+  test("a watcher sees a stream that is created again under the same name", async () => {
     const { a, b } = handles();
     const stream = newStream();
     const old = await a.append(stream, ["old", "older"]);

@@ -105,7 +105,7 @@ test("appends to 200 streams at once share a few transactions", async () => {
   expect(await textsOf(log, streams[77]!)).toEqual(["x", "chat:many-77"]);
 });
 
-test("an append whose wakeup was lost is found by polling the heads", async () => {
+test("finds an append whose wakeup was lost by polling the heads", async () => {
   const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const reader = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const told: string[] = [];
@@ -122,7 +122,7 @@ test("an append whose wakeup was lost is found by polling the heads", async () =
   expect(await textsOf(reader, "chat:lost")).toEqual(["unheard"]);
 });
 
-test("whatever another server wrote to 300 streams is read for all of them in a few statements", async () => {
+test("reads what another server wrote to 300 streams in a few statements", async () => {
   const { counts, database } = counted(shared.database);
   const writer = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const reader = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });
@@ -155,7 +155,7 @@ test("whatever another server wrote to 300 streams is read for all of them in a 
   await until("the deleted one", () => missed.includes(streams[3]!));
 });
 
-test("appended of one server's appends comes in order and whole", async () => {
+test("notifies a watcher of one server's appends completely and in order", async () => {
   const log = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   const told: Appended[] = [];
   await log.watch("chat:order", {
@@ -169,7 +169,7 @@ test("appended of one server's appends comes in order and whole", async () => {
   expect(entries.map((entry) => entry.data)).toEqual(words);
 });
 
-test("a transaction that fails fails its writers, and the next append goes on without a gap", async () => {
+test("a failed transaction fails its writers, and the next append continues without a gap", async () => {
   const log = openPostgresLog(shared.database, context, { ttlMs: TTL, wakeups: deaf });
   await log.append("chat:fails", ["1"]);
   await shared.database.query({
@@ -191,7 +191,7 @@ test("a transaction that fails fails its writers, and the next append goes on wi
   expect(await log.bounds(["chat:never"])).toEqual([undefined]);
 });
 
-test("a commit whose answer was lost fails its writer, and sends watchers to look", async () => {
+test("a commit whose answer was lost fails its writer, and makes watchers read", async () => {
   const { hostname, port } = new URL(shared.url);
   await using proxy = await startTcpProxy({ host: hostname, port: Number(port) });
   const database = openDatabase({
@@ -256,7 +256,7 @@ test("servers that append, mark, trim, open and delete the same streams at once 
   expect(strays).toEqual({ n: 0n });
 });
 
-test("a sweep removes what has expired and what deleted streams left, and nothing that lives", async () => {
+test("a sweep removes expired streams and the remains of deleted ones, and no live ones", async () => {
   await using own = await testDatabase();
   const { database } = own;
   const log = openPostgresLog(database, context, { ttlMs: TTL, wakeups: deaf });

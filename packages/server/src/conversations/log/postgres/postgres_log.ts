@@ -153,7 +153,7 @@ export function openPostgresLog(
   async function moveBookmarks(batch: readonly Bookmark[]): Promise<Outcome[]> {
     const furthest = new Map<string, bigint>();
     for (const { stream, seq } of batch) if (seq > (furthest.get(stream) ?? -1n)) furthest.set(stream, seq);
-    // A bookmark needs no fsync, and its row locks would delay appends meanwhile.
+    // A bookmark needs no fsync, and its row locks would delay appends.
     const noFsync = { text: "SELECT set_config('synchronous_commit', 'off', true)" };
     const values = [[...furthest.keys()], [...furthest.values()]];
     await database.transaction([noFsync, { name: "log_bookmark", text: BOOKMARK, values }]);
@@ -205,7 +205,7 @@ export function openPostgresLog(
 
     async bookmark(stream, { seq }) {
       await bookmarks.write({ stream, seq });
-      // It is a number in a row: nobody can take entries from it.
+      // It is a number in a row: no entries can be taken from it.
       return 0;
     },
 

@@ -8,7 +8,7 @@ function reply(message: string): Error {
 const IN_SCRIPT_6 = "ERR Error running script (call to f_4a): @user_script:30: @user_script: 30: ";
 const IN_SCRIPT_7 = " script: 4a, on @user_script:30.";
 
-test("an error of a server tells what to do next, also from inside a script of Redis 6.2 or 7", () => {
+test("classifies the server's errors, also from inside a script of Redis 6.2 or 7", () => {
   const kinds = [
     ["MOVED 3999 127.0.0.1:6381", { kind: "moved", address: "127.0.0.1:6381" }],
     ["ASK 3999 :6381", { kind: "ask", address: ":6381" }],
@@ -22,14 +22,14 @@ test("an error of a server tells what to do next, also from inside a script of R
   for (const [message, failure] of kinds) expect(failureOf(reply(message)), message).toEqual(failure);
 });
 
-test("what was surely not sent is told apart from what may have been done", () => {
+test("tells a command that was certainly not sent from one that may have run", () => {
   const offline = new Error("Stream isn't writeable and enableOfflineQueue options is false");
   expect(failureOf(offline)).toEqual({ kind: "unsent" });
   expect(failureOf(new NotSent("closed"))).toEqual({ kind: "unsent" });
   expect(failureOf(new Error("Connection is closed."))).toEqual({ kind: "lost" });
 });
 
-test("callers get a code, a message that says what to do, and nothing of what people wrote", () => {
+test("callers get a code, a message that says what to do, and no user content", () => {
   const codes = [
     [`OOM command not allowed when used memory > 'maxmemory'.${IN_SCRIPT_7}`, "overloaded"],
     [`${IN_SCRIPT_6}-OOM command not allowed when used memory > 'maxmemory'.`, "overloaded"],

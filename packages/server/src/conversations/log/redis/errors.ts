@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 
-/** What a failed command means for the next step. */
+/** The consequence of a failed command for the next step. */
 export type RedisFailure =
   /** A redirection: another node owns the slot, or serves this one command. Not executed. */
   | { readonly kind: "moved" | "ask"; readonly address: string }

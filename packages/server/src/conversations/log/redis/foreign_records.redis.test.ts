@@ -42,7 +42,7 @@ test.each([
   ["with an event of the server alone", ["d", '{"run_id":"r","event":{"run_finished":{}}}'], {}],
   ["with bytes that are no text", ["d", Buffer.from([0xff, 0, 0xfe])], {}],
   ["that is too large", ["d", ours("x".repeat(300_000))], {}],
-])("a stranger's record %s gets the next number, and the reader goes on", async (_, fields, expected) => {
+])("a foreign record %s gets the next number, and the reader continues", async (_, fields, expected) => {
   await using redis = await testRedis();
   await using log = await openTestLog(redis.url);
   const stream = newStream();
@@ -60,7 +60,7 @@ test.each([
   expect(await redis.client.xlen(stream)).toBe(3);
 });
 
-test("records of strangers before an append, with ids of any size, come before it", async () => {
+test("numbers foreign records before an append ahead of it, whatever their ids", async () => {
   await using redis = await testRedis();
   await using log = await openTestLog(redis.url);
   for (const id of ["*", "9007199254740-7", "99999999999999-18446744073709551615"]) {
@@ -80,7 +80,7 @@ test("records of strangers before an append, with ids of any size, come before i
   }
 });
 
-test("an id after which nothing can be appended costs the stream, and not the conversation", async () => {
+test("an id after which nothing can be appended ends the stream, and the next append starts a new one", async () => {
   await using redis = await testRedis();
   await using log = await openTestLog(redis.url);
   const stream = newStream();
@@ -92,7 +92,7 @@ test("an id after which nothing can be appended costs the stream, and not the co
   expect((await log.read(stream, START, LIMITS))!.entries).toHaveLength(1);
 });
 
-test("a stranger's event reaches open sockets during a run; one that is none is set aside with a warning", async () => {
+test("a foreign event reaches open sockets during a run; an invalid one is set aside with a warning", async () => {
   await using redis = await testRedis();
   await using redisLog = await openTestLog(redis.url);
   await using servers = await Servers.open();

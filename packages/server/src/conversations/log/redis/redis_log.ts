@@ -64,7 +64,7 @@ interface Bookmark extends Position {
   readonly stream: string;
 }
 
-/** Streams per script: Redis is single-threaded, and appends wait meanwhile. */
+/** Streams per script: Redis is single-threaded, and appends wait for it. */
 const BATCH_SIZE = 16;
 const TRIM_BATCH = 1_000;
 const MAX_TRIM_BATCHES = 200;

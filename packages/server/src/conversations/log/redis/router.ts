@@ -153,7 +153,7 @@ export class RedisRouter {
     const owner = this.#topology.ownerOf(channel);
     await owner.subscriber.add(channel);
     const now = this.#subscribedOn.get(channel);
-    // The channel was unsubscribed or moved meanwhile.
+    // The channel was unsubscribed or moved since.
     if (now !== previous && now !== owner) return owner.subscriber.remove(channel);
     if (owner !== previous) previous.subscriber.remove(channel);
     this.#subscribedOn.set(channel, owner);

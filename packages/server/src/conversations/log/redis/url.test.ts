@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { formatRedisAddress, parseRedisAddress, parseRedisUrl } from "./url.ts";
 
-test("a URL says where the server is, how to log in, and whether it is a cluster", () => {
+test("a URL contains the address, the login, and whether it is a cluster", () => {
   expect(parseRedisUrl("redis://localhost")).toEqual({
     addresses: [{ host: "localhost", port: 6379 }],
     db: 0,
@@ -28,7 +28,7 @@ test("a URL says where the server is, how to log in, and whether it is a cluster
   });
 });
 
-test("what cannot be read is refused with what it should look like, and without the password", () => {
+test("refuses an invalid URL with the expected form, and without the password", () => {
   for (const url of [
     "http://h",
     "redis://",
@@ -49,7 +49,7 @@ test("what cannot be read is refused with what it should look like, and without 
   }
 });
 
-test("an address comes back as it was written", () => {
+test("formats an address as it was written", () => {
   for (const address of ["127.0.0.1:7000", "redis.example:6379", "[fe80::1]:6380"])
     expect(formatRedisAddress(parseRedisAddress(address))).toBe(address);
 });

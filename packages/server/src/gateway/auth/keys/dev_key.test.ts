@@ -16,7 +16,7 @@ afterEach(() => {
 });
 const newSecret = () => randomBytes(32);
 
-test("the key is made once, readable by its owner alone, and found again", () => {
+test("makes the key once, readable by its owner only, and finds it again", () => {
   const file = join(folder, "data", "dev.key");
   const made = loadOrCreateDevKey(file, newSecret);
   expect(made.secret).toHaveLength(32);
@@ -26,7 +26,7 @@ test("the key is made once, readable by its owner alone, and found again", () =>
   expect(readdirSync(join(folder, "data"))).toEqual(["dev.key"]);
 });
 
-test("a process that is a moment late takes the key of the first one", () => {
+test("a process that is slightly later uses the key of the first one", () => {
   const file = join(folder, "dev.key");
   const first = randomBytes(32);
   // The other process wins between our look and our write.
@@ -53,7 +53,7 @@ test("processes that start at once agree on one key", async () => {
 });
 
 test.each(["", "short", "not base64 at all, but long enough to look like a key of thirty-two bytes!"])(
-  "a damaged key file is an error that says what to do: %j",
+  "refuses a damaged key file, and says what to do: %j",
   (content) => {
     const file = join(folder, "dev.key");
     writeFileSync(file, content);
@@ -61,7 +61,7 @@ test.each(["", "short", "not base64 at all, but long enough to look like a key o
   },
 );
 
-test("a secret that is too short is not stored", () => {
+test("does not store a secret that is too short", () => {
   expect(() => loadOrCreateDevKey(join(folder, "dev.key"), () => randomBytes(16))).toThrow(/32 bytes/);
   expect(readdirSync(folder)).toEqual([]);
 });

@@ -36,7 +36,7 @@ function read(file: string): DevKey | undefined {
   return { kid: `dev-${sha256(secret).slice(0, 8)}`, secret };
 }
 
-/** Written in full beside the file and then linked to its name, which fails when another process was first. */
+/** Written in full beside the file and then linked to its name, which fails when another process was faster. */
 function create(file: string, secret: Buffer): void {
   if (secret.length < MIN_SECRET_BYTES) throw new Error(`A secret needs ${MIN_SECRET_BYTES} bytes or more.`);
   mkdirSync(dirname(file), { recursive: true });

@@ -58,7 +58,7 @@ describe("a key set in a file", () => {
     await denied(verifier, await tokenOf(first, clock), "invalid_token");
   });
 
-  test("a new kid is found even if the file's times and size did not change", async () => {
+  test("notices a new kid even if the file's times and size did not change", async () => {
     writeFileSync(path, JSON.stringify({ keys: [second.jwk] }));
     utimesSync(path, 1, 1);
     const { verifier } = setUp(clock, { kind: "jwks_file", path });
@@ -68,7 +68,7 @@ describe("a key set in a file", () => {
     await verifier.verify(await tokenOf(third, clock));
   });
 
-  test("that is half written or deleted keeps the keys that were read, and is read again when fixed", async () => {
+  test("keeps the keys read before when it is half written or deleted, and is read again when fixed", async () => {
     write(second);
     const { keys, verifier } = setUp(clock, { kind: "jwks_file", path });
     await verifier.verify(await tokenOf(second, clock));
@@ -85,7 +85,7 @@ describe("a key set in a file", () => {
     expect(keys.problems()).toEqual([]);
   });
 
-  test("that holds no key set stays a problem as long as it does", async () => {
+  test("without a key set remains a problem until it is fixed", async () => {
     write(second);
     const { keys, verifier } = setUp(clock, { kind: "jwks_file", path });
     await verifier.verify(await tokenOf(second, clock));
@@ -107,7 +107,7 @@ describe("a key set in a file", () => {
     await verifier.verify(await tokenOf(first, clock));
   });
 
-  test("works beside a set behind a URL: each kid is found where it is, without reloading the other", async () => {
+  test("works beside a set behind a URL: a kid in one does not reload the other", async () => {
     write(second);
     await using jwks = await serveJwks(first);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url }, { kind: "jwks_file", path });

@@ -27,7 +27,7 @@ beforeEach(() => {
 });
 
 describe("a key set behind a URL", () => {
-  test("is fetched once for many tokens, also when they come at once", async () => {
+  test("is fetched once for many tokens, also for concurrent ones", async () => {
     await using jwks = await serveJwks(first, second);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     const tokens = [await tokenOf(first, clock), await tokenOf(second, clock)];
@@ -46,7 +46,7 @@ describe("a key set behind a URL", () => {
     await denied(verifier, old, "invalid_token");
   });
 
-  test("drops a key that left the set when the set is ten minutes old, without a new kid", async () => {
+  test("drops a removed key when the set is ten minutes old, without a new kid", async () => {
     await using jwks = await serveJwks(first, second);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(first, clock));
@@ -57,7 +57,7 @@ describe("a key set behind a URL", () => {
     await denied(verifier, await tokenOf(first, clock), "invalid_token");
   });
 
-  test("a kid whose key was replaced does not let remembered tokens of the old key in", async () => {
+  test("a replaced key of a kid invalidates remembered tokens of the old key", async () => {
     await using jwks = await serveJwks(second);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     const stolen = await tokenOf(second, clock);
@@ -67,7 +67,7 @@ describe("a key set behind a URL", () => {
     await denied(verifier, stolen, "invalid_token");
   });
 
-  test("strangers with invented kids cause a few fetches, not one each, and do not stop a rotation for long", async () => {
+  test("invented kids cause a few fetches, not one each, and delay a rotation only briefly", async () => {
     await using jwks = await serveJwks(first);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(first, clock));
@@ -86,7 +86,7 @@ describe("a key set behind a URL", () => {
     expect(jwks.requests).toBe(5);
   });
 
-  test("tokens of a new kid that come at once share one fetch and are all accepted", async () => {
+  test("concurrent tokens of a new kid share one fetch and are all accepted", async () => {
     await using jwks = await serveJwks(first);
     const { verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(first, clock));
@@ -95,7 +95,7 @@ describe("a key set behind a URL", () => {
     expect(jwks.requests).toBeLessThanOrEqual(4);
   });
 
-  test("that is down keeps working from what was read before, and recovers", async () => {
+  test("that is down continues with the keys read before, and recovers", async () => {
     await using jwks = await serveJwks(first);
     const { keys, verifier, reports } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(first, clock));
@@ -113,7 +113,7 @@ describe("a key set behind a URL", () => {
     expect(keys.problems()).toEqual([]);
   });
 
-  test("that is down and then hangs delays nobody who can be served from what was read before", async () => {
+  test("that is down and then hangs delays no token of a known key", async () => {
     await using jwks = await serveJwks(first);
     // Longer than the test may take: waiting for the answer would fail it.
     const { keys, verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url, timeoutMs: 600_000 });
@@ -128,7 +128,7 @@ describe("a key set behind a URL", () => {
     await verifier.verify(await tokenOf(first, clock));
   });
 
-  test("that is down from the start is unavailable, is not hammered, and works once it is up", async () => {
+  test("that is down from the start is unavailable, is retried slowly, and works once it is up", async () => {
     await using jwks = await serveJwks(first);
     jwks.answer = { status: 500, body: "" };
     const { keys, verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
@@ -145,7 +145,7 @@ describe("a key set behind a URL", () => {
     await verifier.verify(await tokenOf(first, clock));
   });
 
-  test("with nobody listening, or too slow from the start, is unavailable", async () => {
+  test("with nothing listening, or too slow from the start, is unavailable", async () => {
     const jwks = await serveJwks(first);
     jwks.hang = true;
     const slow = setUp(clock, { kind: "jwks_url", url: jwks.url, timeoutMs: 50 });
@@ -161,7 +161,7 @@ describe("a key set behind a URL", () => {
     ["no key set", { status: 200, body: "[]" }],
     ["too much", { status: 200, body: `{"keys":[],"x":"${"x".repeat(1_100_000)}"}` }],
     ["too many keys", { status: 200, body: JSON.stringify({ keys: Array(101).fill({}) }) }],
-  ])("that answers with %s is a failure, and the keys that were read stay", async (_what, answer) => {
+  ])("that answers with %s is a failure, and keeps the keys read before", async (_what, answer) => {
     await using jwks = await serveJwks(first);
     const { keys, verifier } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(first, clock));
@@ -189,7 +189,7 @@ describe("a key set behind a URL", () => {
     await denied(verifier, await tokenOf(first, clock), "invalid_token");
   });
 
-  test("credentials in the URL stay out of reports", async () => {
+  test("leaves credentials of the URL out of reports", async () => {
     await using jwks = await serveJwks();
     jwks.answer = { status: 401, body: "" };
     const { keys, reports } = setUp(clock, { kind: "jwks_url", url: `${jwks.url}?api_key=hunter2` });

@@ -29,7 +29,7 @@ beforeEach(() => {
 });
 
 describe("secrets", () => {
-  test("several secrets are in use at once, each under its kid", async () => {
+  test("accepts several secrets at once, each under its kid", async () => {
     const [old, current] = [randomBytes(32), "a secret that is long enough for HS256"];
     const { verifier } = setUp(clock, { kind: "secrets", secrets: { old, current } });
     await verifier.verify(await sign(goodClaims(clock), { alg: "HS256", kid: "old" }, old));
@@ -42,7 +42,7 @@ describe("secrets", () => {
     );
   });
 
-  test("a secret under 32 bytes is refused with its length and without itself", () => {
+  test("refuses a secret under 32 bytes with its length, without showing it", () => {
     expect(() => setUp(clock, { kind: "secrets", secrets: { weak: "hunter2hunter2" } })).toThrow(
       /"weak" has 14 bytes.*32/,
     );
@@ -51,7 +51,7 @@ describe("secrets", () => {
     );
   });
 
-  test("no key at all is refused", () => {
+  test("refuses to start without a key", () => {
     expect(() => setUp(clock, { kind: "secrets", secrets: {} })).toThrow(/no key/);
     expect(() => setUp(clock)).toThrow(/no key/);
   });
@@ -73,21 +73,21 @@ describe("which keys of a set are used", () => {
     return { used, reports };
   };
 
-  test("a key without alg is pinned by its type", async () => {
+  test("pins a key without alg by its type", async () => {
     const { alg: _rs, ...rsa } = first.jwk;
     const { alg: _es, ...ec } = second.jwk;
     expect(await tryKey(rsa, first)).toEqual({ used: true, reports: [] });
     expect(await tryKey(ec, second)).toEqual({ used: true, reports: [] });
   });
 
-  test("a key whose alg is not the token's is refused", async () => {
+  test("refuses a key whose alg is not the token's", async () => {
     for (const alg of ["PS256", "RS512", "ES256", "HS256", "RSA-OAEP"]) {
       expect((await tryKey({ ...first.jwk, alg }, first)).used).toBe(false);
     }
     expect((await tryKey({ ...second.jwk, alg: "RS256" }, second)).used).toBe(false);
   });
 
-  test("a key for encryption, a private key, or one without kid is skipped and reported", async () => {
+  test("skips and reports a key for encryption, a private key, and one without kid", async () => {
     const priv = { ...(await exportJWK(first.privateKey)), kid: "key-1", alg: "RS256" };
     const { kid: _kid, ...nameless } = first.jwk;
     for (const [jwk, why] of [
@@ -105,7 +105,7 @@ describe("which keys of a set are used", () => {
     }
   });
 
-  test("a secret in a set is never a key", async () => {
+  test("never uses a secret in a set", async () => {
     const k = randomBytes(32);
     await using jwks = await serveJwks();
     const oct = { kty: "oct", kid: "shared", alg: "HS256", k: k.toString("base64url") };
@@ -115,7 +115,7 @@ describe("which keys of a set are used", () => {
     await denied(verifier, token, "invalid_token");
   });
 
-  test("a kid that a secret has is the secret's, whatever a set says", async () => {
+  test("a secret's kid wins over the same kid in a set", async () => {
     await using jwks = await serveJwks({ ...second, jwk: { ...second.jwk, kid: "shared" } });
     const { verifier } = setUp(
       clock,
@@ -126,7 +126,7 @@ describe("which keys of a set are used", () => {
     await denied(verifier, token, "invalid_token");
   });
 
-  test("the second of two keys with one kid is not used", async () => {
+  test("ignores the second of two keys with one kid", async () => {
     await using jwks = await serveJwks(second, { ...third, jwk: { ...third.jwk, kid: second.kid } });
     const { verifier, reports } = setUp(clock, { kind: "jwks_url", url: jwks.url });
     await verifier.verify(await tokenOf(second, clock));

@@ -23,7 +23,7 @@ export interface Keyring {
 /** Dependencies of a keyring. */
 export interface KeyringDeps {
   readonly clock: Clock;
-  /** Called for sources that cannot be read and keys that cannot be used; goes to the log. */
+  /** Called for sources that cannot be read and keys that cannot be used; for the log. */
   readonly report: (problem: string) => void;
 }
 

@@ -32,7 +32,7 @@ export function dashboardRoutes(http: Http, files: ReadonlyMap<string, ServedFil
     return send(request, reply, page, "no-cache");
   };
   for (const path of PAGES) http.open("GET", path, async (request, reply) => sendPage(request, reply));
-  // It says that there is no such page, and leads back.
+  // A page that reports the missing page, and leads back.
   http.fallback(sendPage);
   for (const [name, file] of files) {
     if (name === "index.html") continue;
@@ -111,7 +111,7 @@ export async function readFiles(directory: string): Promise<ReadonlyMap<string, 
     try {
       return await readAll(directory);
     } catch (error) {
-      // A build replaced the folder meanwhile.
+      // A build has replaced the folder since.
       if ((error as NodeJS.ErrnoException).code !== "ENOENT" || tries === MAX_TRIES) throw error;
     }
   }

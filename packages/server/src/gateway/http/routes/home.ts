@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { Http } from "../http.ts";
 
-/** `GET /` without a dashboard: says in a browser what to do next. */
+/** `GET /` without a dashboard: a page that says what to do next. */
 export function homeRoute(http: Http, { dev }: { dev: boolean }): void {
   http.open("GET", "/", async (_request, reply) =>
     reply

@@ -31,7 +31,7 @@ export interface OpsSources {
   readonly overview: Overview;
   /** The load of the last hour. */
   readonly history: History;
-  /** What this server serves. */
+  /** The app of this server: its topics, streams and agents. */
   readonly app: AppJson;
   /** The part of `about` that is the same for every caller. */
   readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
@@ -104,8 +104,7 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request, reply) => {
     const { trace_id } = request.params as { trace_id: string };
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
-    if (!found)
-      throw new KhalaError("not_found", "There is no such trace any more: the last ones are remembered.");
+    if (!found) throw new KhalaError("not_found", "There is no such trace. Only the latest traces are kept.");
     return reply
       .header("Cache-Control", "no-store")
       .send({ trace_id, name: traceName(found), spans: found.map(spanJson) });

@@ -33,7 +33,7 @@ interface Step {
   readonly dryRun: boolean;
 }
 
-/** What a step did, and where its stage goes on; undefined at its end. */
+/** The result of a step, and where its stage continues; undefined at its end. */
 interface Done {
   readonly counts: Readonly<Record<string, number>>;
   readonly next: string | bigint | undefined;

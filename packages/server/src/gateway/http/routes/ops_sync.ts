@@ -15,7 +15,7 @@ import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
-  /** A payload that is larger is left out of a history. */
+  /** The largest payload in a history. */
   readonly payloadBytes: number;
   readonly parity: Parity;
 }
