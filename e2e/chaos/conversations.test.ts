@@ -7,13 +7,13 @@ import { ConversationChaos, SHORT_LEASE } from "./support/conversation_chaos.ts"
 // Processes start and stop here, on a machine that may have much else to do.
 vi.setConfig({ testTimeout: 90_000 });
 
-const engines: ("postgres" | "redis")[] = redisHere().own ? ["postgres", "redis"] : ["postgres"];
+const backends: ("postgres" | "redis")[] = redisHere().own ? ["postgres", "redis"] : ["postgres"];
 
-describe.each(engines)("two servers with conversations on %s", (engine) => {
+describe.each(backends)("two servers with conversations on %s", (backend) => {
   let chaos: ConversationChaos;
 
   beforeEach(async () => {
-    chaos = await ConversationChaos.open(engine);
+    chaos = await ConversationChaos.open(backend);
   });
 
   afterEach(() => chaos[Symbol.asyncDispose]());

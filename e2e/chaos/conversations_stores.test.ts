@@ -11,7 +11,7 @@ import type { Device } from "./support/conversation_chaos_device.ts";
 // Processes start and stop here, on a machine that may have much else to do.
 vi.setConfig({ testTimeout: 90_000 });
 
-const engines: ("postgres" | "redis")[] = redisHere().own ? ["postgres", "redis"] : ["postgres"];
+const backends: ("postgres" | "redis")[] = redisHere().own ? ["postgres", "redis"] : ["postgres"];
 let chaos: ConversationChaos;
 afterEach(() => chaos[Symbol.asyncDispose]());
 
@@ -27,9 +27,9 @@ function ahead(some: readonly Device[], others: readonly Device[]): boolean {
   return some.some(({ seq }) => others.every((other) => other.seq < seq));
 }
 
-describe.each(engines)("two servers with conversations on %s", (engine) => {
+describe.each(backends)("two servers with conversations on %s", (backend) => {
   beforeEach(async () => {
-    chaos = await ConversationChaos.open(engine);
+    chaos = await ConversationChaos.open(backend);
   });
 
   test("a broken connection between an append and its answer loses and repeats no word", async () => {

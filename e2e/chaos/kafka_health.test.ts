@@ -18,7 +18,7 @@ async function readiness(server: TestServer): Promise<Readiness & { readonly cod
 const WELL = {
   code: 200,
   status: "ok",
-  dependencies: { database: { state: "ok" }, blackboard: { state: "ok", engine: "kafka" } },
+  dependencies: { database: { state: "ok" }, blackboard: { state: "ok", backend: "kafka" } },
 };
 /** It stays in rotation: all but the blackboard is as well as before. */
 const WITHOUT_BROKER = {
@@ -29,7 +29,7 @@ const WITHOUT_BROKER = {
     delivery: { state: "ok" },
     blackboard: {
       state: "degraded",
-      engine: "kafka",
+      backend: "kafka",
       message: expect.stringContaining("Publishing and agents wait until Kafka answers."),
     },
   },

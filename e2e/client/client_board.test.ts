@@ -157,7 +157,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
   test("shows an operator the state of the board, once and live", async () => {
     const { ops } = khala;
     const name = backend.toLowerCase();
-    expect(await ops.about()).toMatchObject({ dev: true, engines: { blackboard: name } });
+    expect(await ops.about()).toMatchObject({ dev: true, backends: { blackboard: name } });
     const { blackboard } = await ops.overview();
     expect(blackboard).toMatchObject({ engine: name, agents: agents.length });
     const stop = ops.live.subscribe(() => {});

@@ -60,7 +60,7 @@ describe.runIf(redisHere().own)("on a Redis cluster", () => {
   test("one address of one node is enough, even if the URL does not name a cluster", async () => {
     for (const scheme of ["redis", "redis-cluster"]) {
       await using log = await openTestLog(`${scheme}://127.0.0.1:${cluster.nodes[1]!.port}`);
-      expect(log.state()).toMatchObject({ engine: "redis cluster", nodes: [{}, {}, {}] });
+      expect(log.state()).toMatchObject({ backend: "redis cluster", nodes: [{}, {}, {}] });
       for (const stream of Array.from({ length: 10 }, newStream))
         expect((await log.append(stream, ["x"])).head.seq).toBe(1n);
     }

@@ -86,7 +86,7 @@ describe("about", () => {
       version: expect.stringMatching(/^\d+\.\d+\.\d+/),
       dev: true,
       mints: true,
-      engines: { sync: "postgres", conversations: "postgres", blackboard: "postgres" },
+      backends: { sync: "postgres", conversations: "postgres", blackboard: "postgres" },
     });
     expect(about.scopes).toEqual(expect.arrayContaining([RUNS, "ops", "chat", "runtime:write"]));
   });
@@ -141,8 +141,8 @@ describe("overview", () => {
       uptime_s: expect.any(Number),
       process: { rss_bytes: expect.any(Number), cpu_percent: expect.any(Number) },
       sync: { state: "ok", updates_per_s: expect.any(Number), topics: expect.any(Number), lag: 0 },
-      conversations: { state: "ok", engine: "postgres", running: 0, failed: 0 },
-      blackboard: { engine: "postgres", agents: 1, paused: 0, waiting: expect.any(Number) },
+      conversations: { state: "ok", backend: "postgres", running: 0, failed: 0 },
+      blackboard: { backend: "postgres", agents: 1, paused: 0, waiting: expect.any(Number) },
       gateway: { sockets: expect.any(Number), errors_per_s: expect.any(Number) },
     });
   });

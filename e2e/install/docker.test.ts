@@ -23,9 +23,9 @@ const compose = parse(read("compose.yaml"), { strict: true }) as {
 };
 
 test("compose.yaml has every backend, each with a pinned version, a health check and a volume", () => {
-  const { khala, "kafka-ui": page, ...engines } = compose.services;
-  expect(Object.keys(engines)).toEqual(["postgres", "redis", "kafka"]);
-  for (const [name, { image, healthcheck, volumes = [] }] of Object.entries(engines)) {
+  const { khala, "kafka-ui": page, ...backends } = compose.services;
+  expect(Object.keys(backends)).toEqual(["postgres", "redis", "kafka"]);
+  for (const [name, { image, healthcheck, volumes = [] }] of Object.entries(backends)) {
     expect(image, name).toMatch(/:\d/);
     expect(healthcheck?.test[0], name).toBe("CMD");
     expect(compose.volumes, name).toHaveProperty(volumes[0]!.split(":")[0]!);
@@ -49,7 +49,7 @@ test("the Kafka UI starts only on request, with Kafka, and is read-only", () => 
   expect(page!.profiles).toEqual(["kafka-ui"]);
   expect(page!.depends_on).toEqual({ kafka: { condition: "service_healthy" } });
   expect(page!.environment!.KAFKA_CLUSTERS_0_READONLY).toBe("true");
-  expect(kafka!.profiles).toEqual(["engines", "kafka-ui"]);
+  expect(kafka!.profiles).toEqual(["backends", "kafka-ui"]);
 });
 
 test("publishes ports on loopback only", () => {

@@ -150,7 +150,7 @@ function useClient(token: string | (() => Promise<string>) | undefined): Opened 
 
 async function readAbout(): Promise<About> {
   const body = await request("/ops/v1/about");
-  const backends = body.engines as Partial<About["backends"]> | undefined;
+  const backends = body.backends as Partial<About["backends"]> | undefined;
   return {
     version: String(body.version ?? ""),
     dev: body.dev === true,

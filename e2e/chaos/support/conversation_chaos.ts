@@ -53,10 +53,10 @@ export class ConversationChaos implements AsyncDisposable {
     this.#log = log;
   }
 
-  static async open(engine: "postgres" | "redis"): Promise<ConversationChaos> {
+  static async open(backend: "postgres" | "redis"): Promise<ConversationChaos> {
     const store = await testDatabase();
     const wakeups = { send() {} };
-    if (engine === "postgres") {
+    if (backend === "postgres") {
       const log = openPostgresLog(store.database, await testContext(), { ttlMs: 3_600_000, wakeups });
       return new ConversationChaos(store, undefined, log);
     }

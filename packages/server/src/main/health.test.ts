@@ -22,11 +22,11 @@ test("a worker whose board does not answer is unavailable, as it can do nothing 
     database: { state: "ok" },
     blackboard: {
       state: "unavailable",
-      engine: "kafka",
+      backend: "kafka",
       message: expect.stringContaining("No broker answers."),
     },
   });
-  expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", engine: "kafka" } });
+  expect(await asked(async () => [])).toMatchObject({ blackboard: { state: "ok", backend: "kafka" } });
 });
 
 test("reports a board that does not answer apart from the database", async () => {

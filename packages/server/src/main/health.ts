@@ -43,14 +43,14 @@ export function openHealth({
     if (conversations.draining)
       return { state: "unavailable", message: "The server shuts down, and completes its running answers." };
     // In Postgres their state is the database's.
-    if (!config.REDIS_URL) return { state: "ok", engine: "postgres" };
+    if (!config.REDIS_URL) return { state: "ok", backend: "postgres" };
     const started = performance.now();
     try {
       await chatLog.bounds(["chat:health"]);
-      return { state: "ok", engine: "redis", latency_ms: Math.round(performance.now() - started) };
+      return { state: "ok", backend: "redis", latency_ms: Math.round(performance.now() - started) };
     } catch (error) {
       const message = `${(error as Error).message} Conversations wait for it. See docs/runbooks/REDIS_FAILOVER.md.`;
-      return { state: "degraded", engine: "redis", message };
+      return { state: "degraded", backend: "redis", message };
     }
   }
 
@@ -151,7 +151,7 @@ async function databaseState(config: Config, database: Pick<Database, "query">):
     await database.query({ text: "SELECT 1" });
     return {
       state: "ok",
-      engine: config.DATABASE_URL ? "postgres" : "embedded postgres",
+      backend: config.DATABASE_URL ? "postgres" : "embedded postgres",
       latency_ms: Math.round(performance.now() - started),
     };
   } catch (error) {
@@ -166,16 +166,16 @@ async function blackboardState(
   blackboard: Pick<BlackboardPlane, "lag" | "problems">,
   without: "degraded" | "unavailable",
 ): Promise<DependencyState> {
-  const engine = config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres";
+  const backend = config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres";
   const problems = blackboard.problems();
   const message = `${problems.join(", ")}. \`khala set-aside\` lists those that need a decision; the others are tried again, and the log has their errors.`;
   const working: DependencyState =
-    problems.length > 0 ? { state: "degraded", engine, message } : { state: "ok", engine };
+    problems.length > 0 ? { state: "degraded", backend, message } : { state: "ok", backend };
   // In Postgres the rest of its state is the database's.
-  if (engine === "postgres") return working;
+  if (backend === "postgres") return working;
   const failed = (reason: string): DependencyState => ({
     state: without,
-    engine,
+    backend,
     message: `${reason} Publishing and agents wait until Kafka answers.`,
   });
   const started = performance.now();

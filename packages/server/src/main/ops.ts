@@ -25,7 +25,7 @@ export interface OpsParts extends Pick<OpsSources, "app"> {
 /** Opens the sources of the operator API. */
 export function openOps(config: Config, context: Context, parts: OpsParts): OpsSources {
   const { app, health, sync, blackboard, traffic, spans, parity } = parts;
-  const engines = {
+  const backends = {
     sync: config.DATABASE_URL ? "postgres" : "embedded postgres",
     conversations: config.REDIS_URL ? "redis" : "postgres",
     blackboard: config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres",
@@ -39,13 +39,13 @@ export function openOps(config: Config, context: Context, parts: OpsParts): OpsS
       health,
       sync,
       blackboard,
-      engines,
+      backends,
       refuseLag: blackboardSettings(config).lag.refuse,
       traffic: counters,
     }),
     about: {
       version: VERSION,
-      engines,
+      backends,
       ...(config.KHALA_TRACE_URL && { trace_url: config.KHALA_TRACE_URL }),
     },
     settings: () => settingsOf(config),

@@ -51,7 +51,7 @@ async function opened(options: Partial<OverviewOptions> = {}) {
       } as Partial<OverviewOptions["sync"]["hub"]> as OverviewOptions["sync"]["hub"],
     },
     blackboard: { agents: async () => [], lag: async () => [] },
-    engines: { conversations: "postgres", blackboard: "postgres" },
+    backends: { conversations: "postgres", blackboard: "postgres" },
     refuseLag: 100,
     traffic: () => ({ ...traffic }),
     ...options,

@@ -29,7 +29,7 @@ export interface OverviewOptions {
   readonly health: Health;
   readonly sync: Pick<SyncPlane, "hub">;
   readonly blackboard: Pick<BlackboardPlane, "agents" | "lag">;
-  readonly engines: { readonly conversations: string; readonly blackboard: string };
+  readonly backends: { readonly conversations: string; readonly blackboard: string };
   /** From this lag on the board refuses. */
   readonly refuseLag: number;
   /** The gateway's counters since the start. */
@@ -115,7 +115,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       },
       conversations: {
         ...conversationState(dependencies, failedLately(now, failed)),
-        engine: options.engines.conversations,
+        backend: options.backends.conversations,
         readers: sum("khala_conversation_readers"),
         sockets: sum("khala_conversation_sockets"),
         running: sum("khala_conversation_runs_running"),
@@ -125,7 +125,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
       },
       blackboard: {
         ...blackboardState(dependencies, agents, lag, options.refuseLag),
-        engine: options.engines.blackboard,
+        backend: options.backends.blackboard,
         tasks_per_s: rate("tasks", sum("khala_board_tasks_total")),
         published_per_s: rate("published", sum("khala_board_artifacts_total")),
         lag: lag.reduce((all, partition) => all + Number(partition.lag ?? 0), 0),

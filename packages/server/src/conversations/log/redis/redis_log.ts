@@ -44,7 +44,7 @@ export interface RedisLogOptions {
 
 /** The state of the log's backend. */
 export interface RedisLogState {
-  readonly engine: "redis" | "redis cluster";
+  readonly backend: "redis" | "redis cluster";
   readonly version: string;
   readonly ready: boolean;
   readonly nodes: readonly RedisNodeState[];
@@ -228,7 +228,7 @@ export async function openRedisLog(context: Context, options: RedisLogOptions): 
     state() {
       const all = router.state();
       return {
-        engine: server.cluster ? "redis cluster" : "redis",
+        backend: server.cluster ? "redis cluster" : "redis",
         version: server.version,
         ready: all.length > 0 && all.every((node) => node.commands && node.subscriber),
         nodes: all,

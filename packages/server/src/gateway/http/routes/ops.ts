@@ -34,7 +34,7 @@ export interface OpsSources {
   /** The app of this server: its topics, streams and agents. */
   readonly app: AppJson;
   /** The part of `about` that is the same for every caller. */
-  readonly about: Pick<AboutJson, "version" | "engines" | "trace_url">;
+  readonly about: Pick<AboutJson, "version" | "backends" | "trace_url">;
   readonly settings: () => SettingJson[];
   /** The last spans; undefined where they are not kept. */
   readonly spans: SpanRing | undefined;
