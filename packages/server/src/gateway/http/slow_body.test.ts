@@ -10,8 +10,14 @@ import { openHttp } from "./http.ts";
 
 const SECOND = 1_000;
 
-/** A server with one route, and a connection that has begun to send a body. */
-async function uploading(length: number) {
+/** Reads the beginning of a body, gives it up, and never answers. */
+async function refuse(body: AsyncIterable<Buffer>): Promise<never> {
+  for await (const _ of body) break;
+  return new Promise(() => {});
+}
+
+/** A server with two routes, and a connection that has begun to send a body. */
+async function uploading(length: number, path = "/upload") {
   const clock = new ManualClock();
   const context = await testContext({ clock });
   const { app } = openHttp(context, {
@@ -22,6 +28,7 @@ async function uploading(length: number) {
     audit: noAudit,
   });
   app.post("/upload", async (request) => ({ got: JSON.stringify(request.body).length }));
+  app.post("/refuse", { preParsing: (request) => refuse(request.raw) }, () => "never");
   await app.listen({ host: "127.0.0.1", port: 0 });
   const accepted = once(app.server, "connection") as Promise<[Socket]>;
   const client = createConnection((app.server.address() as AddressInfo).port, "127.0.0.1");
@@ -38,7 +45,7 @@ async function uploading(length: number) {
     await until("the server has read it", () => served.bytesRead === sent);
   };
   await send(
-    `POST /upload HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`,
+    `POST ${path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`,
   );
   return {
     clock,
@@ -77,4 +84,11 @@ test("does not take an idle connection after its answer for a slow body", async 
   await until("the answer", () => upload.answer().includes("got"));
   await upload.clock.advance(30 * SECOND);
   expect(upload.closed()).toBe(false);
+});
+
+test("leaves a request alone that its route has given up while the answer is under way", async () => {
+  await using upload = await uploading(1_000, "/refuse");
+  await upload.send('"abc');
+  await upload.clock.advance(2 * SECOND);
+  expect(upload.answer()).toBe("");
 });

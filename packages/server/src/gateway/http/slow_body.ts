@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import type { Clock } from "../../kit/clock.ts";
 import { visitInRotation } from "../../kit/rotation.ts";
@@ -17,6 +18,8 @@ export interface ArrivingBodies {
 
 interface Upload {
   readonly request: IncomingMessage;
+  /** A request that is given up while it is read loses its `socket`. */
+  readonly socket: Socket;
   readonly response: ServerResponse;
   bytes: number;
   since: number;
@@ -26,21 +29,22 @@ interface Upload {
 export function watchBodies(clock: Clock): ArrivingBodies {
   const uploads = new Set<Upload>();
   const stop = visitInRotation(clock, uploads, ROUND, (upload, now) => {
-    const { request, response } = upload;
-    const { bytesRead } = request.socket;
+    const { request, socket, response } = upload;
+    const { bytesRead } = socket;
     if (request.complete || request.destroyed) uploads.delete(upload);
     else if (bytesRead !== upload.bytes) Object.assign(upload, { bytes: bytesRead, since: now });
     else if (now - upload.since >= IDLE_MS) {
       uploads.delete(upload);
-      if (response.headersSent) request.socket.destroy();
-      else endWithError(request.socket, late());
+      if (response.headersSent) socket.destroy();
+      else endWithError(socket, late());
     }
   });
   return {
     watch(request, response) {
       const { "content-length": length, "transfer-encoding": encoding } = request.headers;
       if (encoding === undefined && (length === undefined || length === "0")) return;
-      const upload = { request, response, bytes: request.socket.bytesRead, since: clock.now() };
+      const { socket } = request;
+      const upload = { request, socket, response, bytes: socket.bytesRead, since: clock.now() };
       uploads.add(upload);
       response.once("close", () => uploads.delete(upload));
     },
