@@ -3,11 +3,15 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { stripVTControlCharacters } from "node:util";
+import { bareEnv } from "@khala/test-support/processes/bare_env";
 import type { Page } from "playwright-core";
 import { ROOT, run } from "../../../scripts/run.ts";
 import { collect, ended, printed, signalGroup } from "../docs_programs.ts";
 import { type Block, blocksOf } from "../docs_reader.ts";
 import { packedPackages } from "./packed.ts";
+
+/** How this machine reaches npm's registry, which its installs need. */
+const NETWORK = ["TMPDIR", "NODE_EXTRA_CA_CERTS", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
 
 /** An app that `npm create khala` has made in an empty folder, installed from packed packages. Disposing of it ends and removes it. */
 export class NewApp implements AsyncDisposable {
@@ -80,11 +84,10 @@ export class NewApp implements AsyncDisposable {
 
 /** Without what npm and this repository's test run have put into the environment. */
 function ownEnv(): Record<string, string> {
-  const { PATH = "", HOME = "", TMPDIR } = process.env;
-  const path = PATH.split(delimiter).filter((part) => !part.startsWith(ROOT));
+  const path = process.env.PATH!.split(delimiter).filter((part) => !part.startsWith(ROOT));
   // The Node of the tests: a user has a supported one.
   path.unshift(dirname(process.execPath));
-  return { PATH: path.join(delimiter), HOME, ...(TMPDIR && { TMPDIR }), NEXT_TELEMETRY_DISABLED: "1" };
+  return { ...bareEnv(NETWORK), PATH: path.join(delimiter), NEXT_TELEMETRY_DISABLED: "1" };
 }
 
 /** Uses the page's list, chat and board in one tab, and sees list and board change in another. */
