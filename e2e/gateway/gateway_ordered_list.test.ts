@@ -1,4 +1,4 @@
-import { defineModel, runSummaries } from "@khala/server";
+import { defineModel, runSummaries, workerSummaries } from "@khala/server";
 import { listPage } from "@khala/test-support/clients/lists";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { RUNS, startServer, type TestServer } from "@khala/test-support/servers/servers";
@@ -20,7 +20,7 @@ let server: TestServer;
 let token: string;
 beforeAll(async () => {
   database = await testDatabase();
-  server = await startServer(database.url, { models: [tasks, runSummaries] });
+  server = await startServer(database.url, { models: [tasks, runSummaries, workerSummaries] });
   token = await server.token();
   for (let i = 0; i < 6; i++) {
     const payload = {
@@ -95,8 +95,21 @@ test("refuses an undeclared or unknown field, with the declared ones", async () 
     ]);
     expect(body.error.message, query).toContain(message);
   }
-  const response = await server.request(`/sync/v1/list/${RUNS}?order=-started_at`, token);
+  const response = await server.request(`/sync/v1/list/${workerSummaries.topic}?order=-name`, token);
   expect(await response.json()).toMatchObject({
     error: { message: expect.stringContaining("declares none") },
   });
+});
+
+test("lists runs newest first, and those of a status", async () => {
+  for (const [i, status] of ["completed", "running", "running"].entries()) {
+    const payload = { run_id: `r${i}`, status, started_at: `2026-01-0${1 + i}T00:00:00.000Z` };
+    await server.write({ key: `run:r${i}`, version: 1, org: "org-1", payload });
+  }
+  const idsOfRuns = async (query: string) => {
+    const { documents } = await listPage(server, token, RUNS, query);
+    return documents.map(({ doc_key }) => doc_key).join(" ");
+  };
+  expect(await idsOfRuns("order=-started_at")).toBe("run:r2 run:r1 run:r0");
+  expect(await idsOfRuns("order=-started_at&filter.status=running")).toBe("run:r2 run:r1");
 });

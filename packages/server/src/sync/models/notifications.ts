@@ -31,6 +31,7 @@ export const notifications = defineModel({
   topic: "runtime.notifications",
   prefix: "notification",
   streams: [runs, workers, notificationStream],
+  orderBy: ["-created_at"],
   id(event) {
     if (event.kind === "notification") return event.streamId;
     return newsOf(event) === undefined ? null : `${event.kind}:${event.streamId}:${event.seq}`;

@@ -185,13 +185,16 @@ describe("at 100,000 documents", () => {
   beforeAll(async () => {
     model = await created({ orderBy: ["-rank"], filter: ["status"], by: ["project_id"] });
     await shared.database.query({ text: `ALTER TABLE runtime.${model.table} SET UNLOGGED` });
-    await shared.database.query({
-      text: `INSERT INTO runtime.${model.table} (org_id, doc_key, doc_version, payload, payload_hash, audience, watermark)
-        SELECT CASE WHEN i % 3 = 0 THEN 'other' ELSE 'acme' END, 't:' || lpad(i::text, 7, '0'), 1,
-          convert_to(format('{"project_id":"p%s","rank":%s,"status":"%s"}', i % 1000, i * 7919 % 100003, CASE WHEN i % 50 = 1 THEN 'open' ELSE 'done' END), 'UTF8'),
-          '\\x00', CASE WHEN i % 1000 = 1 THEN '{ann}' WHEN i % 10 = 2 THEN '{bob}' END::text[], i
-        FROM generate_series(1, 100000) i`,
-    });
+    // In parts, each far below the statement timeout.
+    for (let from = 1; from <= 100_000; from += 10_000)
+      await shared.database.query({
+        text: `INSERT INTO runtime.${model.table} (org_id, doc_key, doc_version, payload, payload_hash, audience, watermark)
+          SELECT CASE WHEN i % 3 = 0 THEN 'other' ELSE 'acme' END, 't:' || lpad(i::text, 7, '0'), 1,
+            convert_to(format('{"project_id":"p%s","rank":%s,"status":"%s"}', i % 1000, i * 7919 % 100003, CASE WHEN i % 50 = 1 THEN 'open' ELSE 'done' END), 'UTF8'),
+            '\\x00', CASE WHEN i % 1000 = 1 THEN '{ann}' WHEN i % 10 = 2 THEN '{bob}' END::text[], i
+          FROM generate_series($1::int, $1::int + 9999) i`,
+        values: [from],
+      });
   }, 120_000);
 
   const queries: Record<string, ListQuery> = {
