@@ -55,6 +55,27 @@ test("event.data has the type of its schema: zod, valibot, arktype, protobuf", (
   });
 });
 
+test("a model that declares fields reads its document from project, and refuses other fields", () => {
+  const ordered = defineModel({
+    topic: "app.ordered",
+    prefix: "ordered",
+    orderBy: ["-title"],
+    filter: ["title"],
+    by: ["title"],
+    streams: [tasks],
+    project(before: Task | null, event) {
+      return event.type === "task.added" ? { title: event.data.title } : before;
+    },
+    expiresAt: (task) => task.title,
+  });
+  expectTypeOf(ordered.audience).parameter(0).toEqualTypeOf<Task>();
+  const definition = { topic: "app.wrong", prefix: "wrong", streams: [tasks] } as const;
+  // @ts-expect-error: these are no fields of the document.
+  defineModel({ ...definition, orderBy: ["-name"], project: (before: Task | null) => before });
+  // @ts-expect-error: nor is this one.
+  defineModel({ ...definition, by: ["name"], project: (before: Task | null, _event) => before });
+});
+
 test("a stream without known events has JSON data", () => {
   defineModel<Task>({
     topic: "app.any",

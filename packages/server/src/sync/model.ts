@@ -1,5 +1,5 @@
 import type { AuthorityEvent, EventOf, StreamDefinition } from "../events/stream.ts";
-import { checkFields, type FieldOf, type IndexedFields, type OrderOf } from "./model_fields.ts";
+import { checkFields, type FieldOf, type Fields, type IndexedFields, type OrderOf } from "./model_fields.ts";
 
 /** The return value of a projection that deletes its document. */
 export const tombstone: unique symbol = Symbol("khala.tombstone");
@@ -32,6 +32,8 @@ export interface ModelDefinition<
   Document extends object,
   Topic extends string = string,
   Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
+  Order extends string = OrderOf<Document>,
+  Field extends string = FieldOf<Document>,
 > {
   readonly topic: Topic;
   readonly prefix: string;
@@ -44,17 +46,17 @@ export interface ModelDefinition<
   readonly project: (
     document: Document | null,
     event: EventsOf<Streams>,
-  ) => Document | typeof tombstone | null;
+  ) => (Document | typeof tombstone | null) & Fields<Order, Field, NoInfer<Document>>;
   /** Default: the whole org. Return subjects to narrow it; null or none is the whole org. */
   readonly audience?: (document: Document, event: EventsOf<Streams>) => readonly string[] | null | undefined;
   /** Pure: when a document expires, RFC 3339, such as a field of it; null or none: never. Default: documents do not expire. */
   readonly expiresAt?: (document: Document) => string | null | undefined;
   /** Orders of lists: "title", or "-updated_at" for the highest first. Each has an index. */
-  readonly orderBy?: readonly OrderOf<NoInfer<Document>>[];
+  readonly orderBy?: readonly Order[];
   /** Fields that lists may be filtered by. Each has an index. */
-  readonly filter?: readonly FieldOf<NoInfer<Document>>[];
+  readonly filter?: readonly Field[];
   /** Fields that partition the topic: clients follow `topic?<field>=<value>`. Lists may be filtered by them, too. */
-  readonly by?: readonly FieldOf<NoInfer<Document>>[];
+  readonly by?: readonly Field[];
 }
 
 /** The events of several streams: `event.type` decides what `event.data` is. */
@@ -74,14 +76,16 @@ export const MAX_KEY_BYTES = 512;
 const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
 
 /**
- * Declares a model, with its types: annotate the document parameter of `project` (and `audience`),
+ * Declares a model, with its types: annotate the document parameter of `project`,
  * and clients know the document type of the topic. The events have the types of the streams' schemas.
  */
 export function defineModel<
   Document extends object,
   const Topic extends string = string,
   const Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
->(definition: ModelDefinition<Document, Topic, Streams>): Model<Document, Topic, Streams> {
+  Order extends string = OrderOf<Document>,
+  Field extends string = FieldOf<Document>,
+>(definition: ModelDefinition<Document, Topic, Streams, Order, Field>): Model<Document, Topic, Streams> {
   // The log has events of any type; a server hands a model those of its streams.
   const wide = definition as unknown as ModelDefinition<Document, Topic>;
   const { topic, prefix, id, project, audience, expiresAt } = wide;

@@ -2,6 +2,20 @@
 export type FieldOf<Document extends object> = keyof Document & string;
 /** A field to order by; with "-" the highest come first. */
 export type OrderOf<Document extends object> = FieldOf<Document> | `-${FieldOf<Document>}`;
+/**
+ * Anything if the names are fields of the document, else what no projection returns. Checked there, because a type
+ * of `orderBy` that names the document keeps TypeScript from reading the document from the projection.
+ */
+export type Fields<Order extends string, Field extends string, Document extends object> = [
+  Order,
+  Field,
+] extends [OrderOf<Document>, FieldOf<Document>]
+  ? unknown
+  : {
+      readonly "these are no fields of the document":
+        | Exclude<Order, OrderOf<Document>>
+        | Exclude<Field, FieldOf<Document>>;
+    };
 
 /** The fields of a model's documents that the database has indexes for. */
 export interface IndexedFields {
