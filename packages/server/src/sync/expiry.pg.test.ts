@@ -5,6 +5,7 @@ import type { Database } from "../database/database.ts";
 import { defineStream } from "../events/stream.ts";
 import { deleteExpired, EXPIRED_BATCH } from "./expiry.ts";
 import { defineModel } from "./model.ts";
+import { searchDocuments } from "./read/inspect.ts";
 import { listDocuments } from "./read/list.ts";
 import { findDocument } from "./read/read_models.ts";
 import { recordStart } from "./read/starts.ts";
@@ -92,6 +93,9 @@ test("an expired document is not listed, and is deleted with a tombstone; others
   await projected();
   expect(await listed(database)).toEqual(["offer:always", "offer:new"]);
   expect(await findDocument(database, model, "offer:old", viewer)).toBeUndefined();
+  const search = { search: "offer", after: "", limit: 10 };
+  const found = await searchDocuments(database, model, viewer, search);
+  expect(found.documents.map((document) => document.doc_key)).toEqual(["offer:always", "offer:new"]);
   expect(await findDocument(database, model, "offer:new", viewer)).toBeDefined();
   expect(await deleteExpired(database, model, true)).toBe(1);
   expect((await journalOf(database, model.topic)).at(-1)).toMatchObject({ key: "offer:old", op: "delete" });

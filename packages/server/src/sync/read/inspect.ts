@@ -2,6 +2,7 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import type { DocumentSummaryJson, HistoryEntryJson, TopicJson } from "@khala/contracts/ops/v1";
 import type { Database } from "../../database/database.ts";
 import type { Authority } from "../../events/authority.ts";
+import { unexpired } from "../expiry.ts";
 import type { Model, Models } from "../model.ts";
 import type { SyncPlane } from "../plane.ts";
 
@@ -130,8 +131,8 @@ export async function searchDocuments(
       ), looked AS (
         SELECT doc_key, row_number() OVER (ORDER BY doc_key) AS n FROM visible
       ), matched AS (
-        SELECT l.doc_key, l.n, $5 = '' OR strpos(lower(l.doc_key), $5) > 0 OR (octet_length(p.payload) <= ${SEARCHED_BYTES}
-          AND strpos(lower(convert_from(p.payload, 'UTF8')), $5) > 0) AS found
+        SELECT l.doc_key, l.n, ($5 = '' OR strpos(lower(l.doc_key), $5) > 0 OR (octet_length(p.payload) <= ${SEARCHED_BYTES}
+          AND strpos(lower(convert_from(p.payload, 'UTF8')), $5) > 0)) ${unexpired(model, "p")} AS found
         FROM looked l JOIN runtime.${model.table} p ON p.org_id = $1 AND p.doc_key = l.doc_key WHERE l.n <= $4
       ), chosen AS (
         SELECT doc_key, coalesce(found, false) AS found, n = $4 AS last FROM matched WHERE found OR n = $4 ORDER BY doc_key LIMIT $6
