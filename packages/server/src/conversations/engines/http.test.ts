@@ -164,6 +164,10 @@ test("names each kind of invalid answer, with its line", async () => {
   ])
     expect(await message(wrong)).toBe(`Line 1 of the engine's answer is not an event: ${wrong}`);
   expect(await message(`{"text_delta":{},"status":{}}`)).toContain("Line 1 of the engine's answer is not an");
+  const rounded = `{"tool_result":{"tool_call_id":"t","output":{"ids":[1,9007199254740993]}}}`;
+  expect(await message(`${good}\n${rounded}`)).toContain(
+    "Line 2 of the engine's answer cannot be kept: tool_result.output.ids[1] is an integer beyond ±9007199254740991",
+  );
   expect(await message("{}")).toContain("Line 1 of the engine's answer is an event without a body");
   expect(await message('{"run_started":{}}')).toContain("only the server may send");
   expect(await message("")).toBe("The engine's answer is empty: it has no event.");

@@ -1,5 +1,5 @@
 import { fromJson } from "@bufbuild/protobuf";
-import { KhalaError } from "@khala/contracts";
+import { INEXACT_INTEGER, inexactInteger, KhalaError } from "@khala/contracts";
 import { type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Clock, systemClock } from "../../kit/clock.ts";
@@ -125,6 +125,8 @@ function readEvent({ line, text }: NumberedText): EngineEvent {
   } catch (cause) {
     throw invalid("is not JSON", cause);
   }
+  const rounded = inexactInteger(text);
+  if (rounded !== undefined) throw invalid(`cannot be kept: ${rounded} ${INEXACT_INTEGER}`);
   let kind: string | undefined;
   try {
     kind = fromJson(EventSchema, event).body.case;
