@@ -152,9 +152,32 @@ describe.each<[string, Connect]>([
   test("sends a message and waits for the end of its run", async () => {
     await using ada = await connect();
     const conv_id = `mcp-${randomUUID()}`;
-    const { structuredContent } = await call(ada, "send_message", { conv_id, message: "Hello" });
-    // The app has no engine: the run ends with an error that says so.
-    expect(structuredContent).toMatchObject({ conv_id, status: "failed", error: { code: "engine_failed" } });
+    const { structuredContent } = await call(ada, "send_message", { conv_id, message: "/fail No paper." });
+    const error = { code: "engine_failed", message: "No paper." };
+    expect(structuredContent).toMatchObject({ conv_id, status: "failed", error });
+  });
+
+  test("decides a tool call that an answer waits for", async () => {
+    await using ada = await connect();
+    const conv_id = `mcp-${randomUUID()}`;
+    const sent = await call(ada, "send_message", { conv_id, message: "/approve pay 5 euros" });
+    expect(sent.structuredContent).toMatchObject({ status: "waiting" });
+    const approvals = (await call(ada, "list_approvals")).structuredContent.approvals;
+    const { tool_call_id: call_id } = approvals.find(
+      (each: { conv_id?: string }) => each.conv_id === conv_id,
+    );
+    const decided = await call(ada, "decide_tool_call", { conv_id, call_id, approve: true });
+    expect(decided.structuredContent).toMatchObject({ run_id: sent.structuredContent.run_id });
+    const answered = await eventually("the answer", async () => {
+      const { structuredContent } = await call(ada, "get_conversation", { conv_id });
+      return structuredContent.run ? undefined : JSON.stringify(structuredContent.messages);
+    });
+    expect(answered).toContain("Done: pay 5 euros");
+    const again = await call(ada, "decide_tool_call", { conv_id, call_id, approve: false });
+    expect(again).toMatchObject({
+      isError: true,
+      content: [{ text: expect.stringContaining("already_decided") }],
+    });
   });
 
   test("lists approvals and decides them", async () => {

@@ -1,4 +1,5 @@
 import { agent, FatalError } from "@khala/server";
+import { scripted } from "@khala/server/engines";
 import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { z } from "zod";
 
@@ -27,10 +28,11 @@ const agents = [
   }),
 ];
 
-/** A server with agents: one that is a tool, one that needs approval, and one that fails. */
+/** A server with an engine, and agents: one that is a tool, one that needs approval, and one that fails. */
 export function startMcpServer(databaseUrl: string): Promise<TestServer> {
   return startServer(databaseUrl, {
     agents,
+    engine: scripted(),
     settings: { KHALA_BOARD_POLL_MS: "50", KHALA_ORIGINS: "https://ok.example" },
   });
 }
