@@ -100,7 +100,7 @@ async function countPart(
     text: `SELECT
       (SELECT count(*) FROM runtime.messages m WHERE m.org_id = $1 AND m.conv_id = ANY($3::text[]) AND ${OF_SUBJECT})::int AS messages,
       (SELECT count(*) FROM runtime.files f
-       WHERE f.org_id = $1 AND f.conv_id = ANY($3::text[]) AND f.author = $2)::int AS files,
+       WHERE f.org_id = $1 AND f.conv_id = ANY($3::text[]) AND (f.author = $2 OR ${MADE_FOR_SUBJECT}))::int AS files,
       (SELECT count(*) FROM runtime.participants p
        WHERE p.org_id = $1 AND p.conv_id = ANY($3::text[]) AND p.subject = $2)::int AS participations`,
     values: [org, subject, conversations.map(({ convId }) => convId)],
@@ -151,8 +151,21 @@ async function erasePart(deps: ErasureDeps, conversation: Found, { subject, eras
   return { messages, files: deleted, logs: 1, participations, busy: 0 };
 }
 
+/** Files that nobody uploaded, and that only messages named in OF_SUBJECT refer to. The same bytes are one file of a conversation. */
+const MADE_FOR_SUBJECT = `f.author IS NULL AND f.file_id IN (
+  SELECT named.file_id FROM (
+    SELECT coalesce(${OF_SUBJECT}, false) AS of_subject, (regexp_matches(m.parts::text, '/files/([0-9a-f-]+)', 'g'))[1] AS file_id
+    FROM runtime.messages m WHERE m.org_id = $1 AND m.conv_id = f.conv_id
+  ) named GROUP BY named.file_id HAVING bool_and(named.of_subject))`;
+
 /** Empties messages, runs and tool calls; returns the number of messages. */
 async function erase(tx: Pick<Database, "query">, name: readonly string[]): Promise<number> {
+  // They become the subject's, so that they are deleted with its uploads, also after a crash.
+  await tx.query({
+    name: "erase_adopt_files",
+    text: `UPDATE runtime.files f SET author = $2 WHERE f.org_id = $1 AND f.conv_id = $3 AND ${MADE_FOR_SUBJECT}`,
+    values: name,
+  });
   await tx.query({
     name: "erase_title",
     text: `UPDATE runtime.conversations c SET title = NULL WHERE c.org_id = $1 AND c.conv_id = $3 AND EXISTS (

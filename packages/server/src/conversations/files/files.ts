@@ -52,7 +52,7 @@ export interface Files {
   read(file: StoredFile, range?: ByteRange): AsyncIterable<Uint8Array>;
   /** Deletes the bytes of a conversation that are outside of the database; its rows go with the conversation's. */
   erase(conversation: ConversationId): Promise<void>;
-  /** Deletes the files of a conversation that a subject uploaded; returns how many. */
+  /** Deletes the files of a conversation that are a subject's; returns how many. */
   eraseOf(org: string, author: string, convId: string): Promise<number>;
   /** Deletes files whose upload never ended; returns whether there may be more. */
   sweep(): Promise<boolean>;
