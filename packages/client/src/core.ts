@@ -1,4 +1,3 @@
-import { KhalaError } from "@khala/contracts";
 import { browserEnvironment } from "./browser_environment.ts";
 import { type OwnConnection, openConnection } from "./connection/connection.ts";
 import { type TokenSource, Tokens } from "./connection/tokens.ts";
@@ -13,8 +12,6 @@ import { identify } from "./sync/identity.ts";
 import type { SyncPlane, Topics } from "./sync/plane_port.ts";
 import { type SocketSource, socketSource } from "./sync/socket_source.ts";
 import { openSync } from "./sync/sync_plane.ts";
-
-const ANOTHER_PERSON = "The token is another person's now. What was not sent before is dropped.";
 
 /** Options of every client. */
 export interface CoreOptions {
@@ -57,14 +54,11 @@ export function openCore<T extends Topics, A extends object = object>(
   const http = fetchHttp({ url, environment, tokens });
   const connection = openConnection({ url, environment, tokens, diagnose: http.diagnose, log });
   const source = socketSource({ connection, http, environment });
-  let scopeBefore: string | undefined;
   const findOut = identify(
     { url, tokens, environment, storage, log },
     {
       onScope(scope) {
-        // One user's messages are never sent as another's.
-        if (scopeBefore !== undefined) drop(new KhalaError("subject_mismatch", ANOTHER_PERSON));
-        scopeBefore = scope;
+        queue.setScope(scope);
         sync.setScope(scope);
         onScope(scope);
       },
@@ -83,8 +77,8 @@ export function openCore<T extends Topics, A extends object = object>(
     tellWhy();
   };
   const plane = openSync<T>({ environment, http, storage, log, onScopeNeeded });
-  const { appends, drop } = openAppends({ environment, http, sync: plane });
-  const sync = Object.assign(plane, appends as Appends<A>);
+  const queue = openAppends({ environment, http, storage, log, sync: plane, onScopeNeeded: findOut });
+  const sync = Object.assign(plane, queue.appends as Appends<A>);
   connection.subscribe(tellWhy);
   const stopRetrying = tokens.onToken(() => source.retryForbidden());
   return {
@@ -97,10 +91,10 @@ export function openCore<T extends Topics, A extends object = object>(
     identify: findOut,
     async close(written) {
       stopRetrying();
-      drop(new KhalaError("unavailable", "The client was closed before the server answered."));
+      const stored = queue.close();
       sync.close();
       connection.close();
-      await written;
+      await Promise.all([written, stored]);
       await storage.close();
     },
   };

@@ -88,7 +88,7 @@ export function handClient() {
     log: () => {},
     onScopeNeeded: () => {},
   });
-  const { appends } = openAppends({ environment, http, sync: plane });
+  const { appends } = openAppends({ storage: memory(), log: () => {}, environment, http, sync: plane });
   const sync = Object.assign(plane, appends as unknown as Appends);
   sync.setScope("test");
   sync.setSource(topics);

@@ -1,7 +1,15 @@
+import { DatabaseSync } from "node:sqlite";
 import { KhalaError } from "@khala/contracts";
-import { expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { settled } from "../connection/test_support.ts";
 import type { RequestOptions } from "../http.ts";
+import type { LogEvent } from "../log.ts";
+import { oneAtATime } from "../storage/driver_support.ts";
+import { localStorage } from "../storage/local_storage.ts";
+import { memory } from "../storage/memory.ts";
+import { sqlite } from "../storage/sqlite.ts";
+import type { Storage } from "../storage/storage.ts";
+import { FakeLocalStorage } from "../storage/test_support.ts";
 import { ARRIVAL_MS, MAX_PENDING_APPENDS, openAppends } from "./appends.ts";
 import type { Appends } from "./appends_port.ts";
 import { answer, at, testPlane, update } from "./test_support.ts";
@@ -9,8 +17,8 @@ import { answer, at, testPlane, update } from "./test_support.ts";
 const PATH = "/tasks/v1/tasks";
 const added = { type: "task.added", data: { title: "Write" } };
 
-function world() {
-  const hand = testPlane();
+function world(storage?: Storage) {
+  const hand = testPlane(storage && { storage });
   // The plane's own HTTP is not used here: the queue gets one that a test answers.
   const { asked } = hand;
   const http = {
@@ -23,8 +31,10 @@ function world() {
       return settle.promise;
     },
   };
-  const { appends, drop } = openAppends({ environment: hand.place, http, sync: hand.plane });
-  return { ...hand, appends: appends as unknown as Appends, drop, last: () => asked.at(-1)! };
+  const { events } = hand;
+  const log = (event: LogEvent) => void events.push(event);
+  const own = openAppends({ environment: hand.place, http, storage: hand.storage, log, sync: hand.plane });
+  return { ...hand, ...own, appends: own.appends as unknown as Appends, last: () => asked.at(-1)! };
 }
 
 const unavailable = (ms?: number) =>
@@ -163,7 +173,8 @@ test("neither a refused append nor a persistent error blocks the ones behind it"
 });
 
 test("bounds pending appends, aborts by signal, and drops them when another user signs in", async () => {
-  const { appends, drop, place } = world();
+  const { appends, setScope, place } = world();
+  setScope("ada");
   const rejected: string[] = [];
   const note = (error: Error) => void rejected.push(error instanceof KhalaError ? error.code : error.name);
   const giving = new AbortController();
@@ -176,9 +187,123 @@ test("bounds pending appends, aborts by signal, and drops them when another user
   );
   await appends.append(PATH, "more", added).catch(note);
   expect(rejected.splice(0)).toEqual(["limit_exceeded"]);
-  drop(new KhalaError("subject_mismatch", "Somebody else."));
+  setScope("bob");
   expect(appends.pending()).toEqual([]);
   await Promise.all(all);
   expect(new Set(rejected)).toEqual(new Set(["subject_mismatch"]));
-  expect(place.timers).toBe(0);
+  await vi.waitFor(() => expect(place.timers).toBe(0));
+});
+
+describe.each([
+  ["memory", memory],
+  ["localStorage", () => localStorage({ store: new FakeLocalStorage() })],
+  ["SQLite", () => sqlite(new DatabaseSync(":memory:"))],
+])("appends stored in %s", (_, open) => {
+  /** A client of this person after those before it: what it sends, and what it shows as pending. */
+  async function page(storage: Storage, scope = "ada") {
+    const client = world(storage);
+    client.setScope(scope);
+    await stored(storage);
+    await settled();
+    return client;
+  }
+  /** Resolves when the storage has done what was asked of it. */
+  async function stored(storage: Storage) {
+    for (let step = 0; step < 5; step++) await storage.load("any", "any").then(settled);
+  }
+  const failed = (done: Promise<unknown>) => done.catch(({ code }) => code);
+  const bodies = ({ asked }: ReturnType<typeof world>) =>
+    asked.map(({ options }) => (options.body as { events: object[] }).events[0]);
+
+  test("are sent by the next client, in order, with the same event ids", async () => {
+    const storage = open();
+    const before = await page(storage);
+    const document = { topic: "t", key: "task:t1" };
+    const lost = [
+      before.appends.append(PATH, "t1", { ...added, event_id: "a" }, { expectedSeq: 0, document }),
+      before.appends.append(PATH, "t1", { type: "task.done", event_id: "b" }),
+    ].map(failed);
+    await settled();
+    await before.close();
+    expect(await Promise.all(lost)).toEqual(["unavailable", "unavailable"]);
+
+    const after = await page(storage);
+    expect(after.appends.pending()).toMatchObject([
+      { path: PATH, id: "t1", events: [{ event_id: "a", ...added }], document },
+      { events: [{ event_id: "b" }] },
+    ]);
+    expect(after.last().options.body).toMatchObject({ expected_seq: "0" });
+    after.last().settle.resolve(answer({ seq: "1" }, 201));
+    await settled();
+    after.last().settle.resolve(answer({ seq: "2" }, 201));
+    await settled();
+    expect(bodies(after)).toMatchObject([{ event_id: "a" }, { event_id: "b" }]);
+    await after.close();
+    expect((await page(storage)).asked).toEqual([]);
+  });
+
+  test("are not sent again once they were refused or given up, nor by another person", async () => {
+    const storage = open();
+    const client = await page(storage);
+    const refused = failed(client.appends.append(PATH, "t1", added));
+    await settled();
+    client.last().settle.reject(new KhalaError("invalid_request", "no"));
+    expect(await refused).toBe("invalid_request");
+    const giving = new AbortController();
+    const given = client.appends
+      .append(PATH, "t2", added, { signal: giving.signal })
+      .catch(({ name }) => name);
+    giving.abort();
+    expect(await given).toBe("AbortError");
+    const dropped = failed(client.appends.append(PATH, "t3", added));
+    client.setScope("bob");
+    expect(await dropped).toBe("subject_mismatch");
+    const kept = failed(client.appends.append(PATH, "t4", added));
+    await client.close();
+    expect(await kept).toBe("unavailable");
+    expect((await page(storage)).asked).toEqual([]);
+    expect((await page(storage, "bob")).asked.map(({ path }) => path)).toEqual([`${PATH}/t4/events`]);
+  });
+
+  test("are gone when the storage is cleared, and those made before the person was known are kept", async () => {
+    const storage = open();
+    const client = world(storage);
+    const early = failed(client.appends.append(PATH, "t1", added));
+    client.setScope("ada");
+    await client.close();
+    await early;
+    expect((await page(storage)).appends.pending()).toHaveLength(1);
+    await storage.clear();
+    expect((await page(storage)).appends.pending()).toEqual([]);
+  });
+
+  test("of several tabs are all kept", async () => {
+    const storage = open();
+    const locks = oneAtATime("The lock");
+    const [one, two] = [await page(storage), await page(storage)];
+    for (const { place } of [one, two])
+      Object.assign(place, {
+        locks: { request: (_name: string, _options: object, hold: () => Promise<void>) => locks(hold) },
+      });
+    const lost = [one, two].map(({ appends }, i) =>
+      failed(appends.append(PATH, `t${i}`, { ...added, event_id: `e${i}` })),
+    );
+    await Promise.all([one.close(), two.close()]);
+    await Promise.all(lost);
+    expect((await page(storage)).appends.pending()).toHaveLength(2);
+  });
+});
+
+test("says so when an append that was made before a reload is refused", async () => {
+  const storage = memory();
+  const before = world(storage);
+  before.setScope("ada");
+  const lost = before.appends.append(PATH, "t1", added).catch(() => {});
+  await before.close();
+  await lost;
+  const { setScope, asked, events } = world(storage);
+  setScope("ada");
+  await vi.waitFor(() => expect(asked).toHaveLength(1));
+  asked[0]!.settle.reject(new KhalaError("invalid_request", "no"));
+  await vi.waitFor(() => expect(events).toMatchObject([{ event: "append_refused" }]));
 });

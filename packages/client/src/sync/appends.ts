@@ -1,8 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import type { AppendResponseJson } from "@khala/contracts/runtime/v1";
 import { type Backoff, backoffMs } from "../connection/backoff.ts";
-import type { Environment } from "../environment.ts";
 import type { Http } from "../http.ts";
+import { oneAtATime } from "../storage/driver_support.ts";
+import { AppendStore, type AppendStoreOptions, type StoredAppend } from "./append_store.ts";
 import type { AnyAppends, AppendOptions, Appends, EventPage, PendingAppend } from "./appends_port.ts";
 import type { Sync } from "./plane_port.ts";
 
@@ -16,21 +17,27 @@ export const ARRIVAL_MS = 10_000;
 const MAX_FAULTS = 5;
 const RETRY: Backoff = { baseMs: 500, capMs: 30_000 };
 
-export interface AppendsOptions {
-  readonly environment: Environment;
+export interface AppendsOptions extends AppendStoreOptions {
   readonly http: Http;
   /** Where documents arrive. */
   readonly sync: Pick<Sync, "get" | "subscribe">;
+  /** Something is appended before the scope is known. */
+  readonly onScopeNeeded?: () => void;
 }
 
 /** The appends of a client, and what they need when it closes or the person changes. */
 export interface OwnAppends {
   readonly appends: Appends<never>;
-  /** Rejects everything that is pending. */
-  drop(reason: KhalaError): void;
+  /** Whose appends these are: what is stored of them is sent. Those of another person before are rejected. */
+  setScope(scope: string): void;
+  /** Rejects everything that is pending. What is stored is sent by the next client. */
+  close(): Promise<void>;
 }
 
-/** Opens the queue of appends. It is kept in memory. */
+const ANOTHER_PERSON = "The token is another person's now. What was not sent before is dropped.";
+const CLOSED = "The client was closed before the server answered.";
+
+/** Opens the queue of appends. */
 export function openAppends(options: AppendsOptions): OwnAppends {
   const queue = new AppendQueue(options);
   const appends: Appends = {
@@ -40,12 +47,17 @@ export function openAppends(options: AppendsOptions): OwnAppends {
     onPending: (listener) => queue.onChange(listener),
   };
   // Only the app knows what may be appended.
-  return { appends: appends as unknown as Appends<never>, drop: (reason) => queue.drop(reason) };
+  return {
+    appends: appends as unknown as Appends<never>,
+    setScope: (scope) => queue.setScope(scope),
+    close: () => queue.close(),
+  };
 }
 
 /** A pending append, and what ends it. */
 interface Entry {
   shown: PendingAppend;
+  readonly key: string;
   readonly expectedSeq: string | undefined;
   readonly abort: AbortController;
   /** Stops following the document, and the timers. */
@@ -59,6 +71,9 @@ class AppendQueue {
   readonly #last = new Map<string, Promise<unknown>>();
   readonly #listeners = new Set<() => void>();
   #pending: readonly PendingAppend[] = [];
+  #store: AppendStore | undefined;
+  readonly #serialize = oneAtATime("The storage");
+  #made = 0;
 
   constructor(options: AppendsOptions) {
     this.#options = options;
@@ -75,7 +90,38 @@ class AppendQueue {
     return () => void this.#listeners.delete(notify);
   }
 
-  drop(reason: KhalaError): void {
+  setScope(scope: string): void {
+    // One person's events are never sent as another's.
+    if (this.#store) this.#drop(new KhalaError("subject_mismatch", ANOTHER_PERSON));
+    const store = new AppendStore(this.#options, scope, this.#serialize);
+    this.#store = store;
+    for (const entry of this.#entries) if (entry.shown.state === "sending") store.put(storedOf(entry));
+    void store.load().then((stored) => {
+      if (this.#store === store) this.#restore(stored);
+    });
+  }
+
+  async close(): Promise<void> {
+    // What is pending stays in the storage.
+    this.#store = undefined;
+    this.#drop(new KhalaError("unavailable", CLOSED));
+    await this.#serialize(async () => {});
+  }
+
+  /** Sends what a client before this one could not. */
+  #restore(stored: readonly StoredAppend[]): void {
+    const known = new Set([...this.#entries].map(({ key }) => key));
+    for (const append of stored.slice(0, MAX_PENDING_APPENDS - known.size)) {
+      if (known.has(append.key)) continue;
+      const { path, id } = append;
+      this.#send(this.#entry(append)).catch((error) => {
+        const message = `An append to ${path}/${id} that was made before the page was left was not accepted.`;
+        if (this.#store) this.#options.log({ level: "error", event: "append_refused", message, error });
+      });
+    }
+  }
+
+  #drop(reason: KhalaError): void {
     for (const { abort } of [...this.#entries]) abort.abort(reason);
     for (const entry of [...this.#entries]) this.#end(entry);
   }
@@ -103,13 +149,31 @@ class AppendQueue {
       ...event,
       event_id: event.event_id ?? this.#options.environment.newId(),
     }));
-    const entry: Entry = {
-      shown: { path, id, events: withIds, state: "sending", ...(document && { document }) },
-      expectedSeq: expectedSeq === undefined ? undefined : String(expectedSeq),
+    const made = `${this.#options.environment.now()}`.padStart(15, "0");
+    const key = `${made} ${`${this.#made++}`.padStart(9, "0")} ${withIds[0]!.event_id}`;
+    const more = {
+      ...(document && { document }),
+      ...(expectedSeq !== undefined && { expectedSeq: String(expectedSeq) }),
+    };
+    const entry = this.#entry({ key, path, id, events: withIds, ...more });
+    this.#bindSignal(entry, signal);
+    if (this.#store) this.#store.put(storedOf(entry));
+    else this.#options.onScopeNeeded?.();
+    return this.#send(entry);
+  }
+
+  #entry({ key, expectedSeq, ...append }: StoredAppend): Entry {
+    return {
+      shown: { ...append, state: "sending" },
+      key,
+      expectedSeq,
       abort: new AbortController(),
       stops: [],
     };
-    this.#bindSignal(entry, signal);
+  }
+
+  async #send(entry: Entry): Promise<{ readonly seq: string }> {
+    const { path, id } = entry.shown;
     const hasArrived = this.#watch(entry);
     this.#entries.add(entry);
     this.#changed();
@@ -149,6 +213,7 @@ class AppendQueue {
 
   #awaitDocument(entry: Entry): void {
     if (!this.#entries.has(entry)) return;
+    this.#store?.remove(entry.key);
     const { error: _, ...shown } = entry.shown;
     entry.shown = { ...shown, state: "arriving" };
     entry.stops.push(this.#options.environment.timer(ARRIVAL_MS, () => this.#end(entry)));
@@ -222,6 +287,7 @@ class AppendQueue {
 
   #end(entry: Entry): void {
     if (!this.#entries.delete(entry)) return;
+    if (entry.shown.state === "sending") this.#store?.remove(entry.key);
     for (const stop of entry.stops) stop();
     this.#changed();
   }
@@ -230,6 +296,17 @@ class AppendQueue {
     this.#pending = [...this.#entries].map(({ shown }) => shown);
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+function storedOf({ key, expectedSeq, shown: { path, id, events, document } }: Entry): StoredAppend {
+  return {
+    key,
+    path,
+    id,
+    events,
+    ...(document && { document }),
+    ...(expectedSeq !== undefined && { expectedSeq }),
+  };
 }
 
 function streamUrl(path: string, id: string): string {
