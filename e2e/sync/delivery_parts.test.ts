@@ -15,6 +15,14 @@ const TASKS = "app.tasks";
 const define = (by: readonly ("project_id" | "title")[]) =>
   defineModel<Task>({ topic: TASKS, prefix: "task", streams: [], project: (before) => before, by });
 const tasks = define(["project_id"]);
+const CARDS = "app.cards";
+const cards = defineModel({
+  topic: CARDS,
+  prefix: "card",
+  streams: [],
+  project: (before: Task | null) => before,
+  by: ["title", "project_id"],
+});
 const P1 = `${TASKS}?project_id=p1`;
 const P2 = `${TASKS}?project_id=p2`;
 
@@ -35,7 +43,7 @@ describe.each([
 ])("parts that are replayed from $from", ({ settings }) => {
   let server: TestServer;
   beforeAll(async () => {
-    server = await startServer(database.url, { models: [tasks], settings });
+    server = await startServer(database.url, { models: [tasks, cards], settings });
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
@@ -54,10 +62,10 @@ describe.each([
         return raw;
       },
       /** Without a document it is deleted. */
-      async put(id: string, payload?: Task, audience?: string[]) {
+      async put(id: string, payload?: Task, audience?: string[], model = tasks) {
         const version = (versions.get(id) ?? 0) + 1;
         versions.set(id, version);
-        const document = { key: `task:${id}`, version, org, model: tasks };
+        const document = { key: `${model.prefix}:${id}`, version, org, model };
         await server.write({ ...document, ...(payload && { payload }), ...(audience && { audience }) });
       },
     };
@@ -88,6 +96,36 @@ describe.each([
     await Promise.all([replayed(later, P1), replayed(later, P2)]);
     expect(toldOf(later, P1)).toEqual(["upsert 1", "upsert 4"]);
     expect(toldOf(later, P2)).toEqual(["upsert 2"]);
+  });
+
+  test("a part of several fields has the documents with all of the values, live, replayed and listed", async () => {
+    const { put, connect, token } = await world();
+    const place = (id: string, project_id: string, title: string) =>
+      put(id, { project_id, title }, undefined, cards as typeof tasks);
+    const both = `${CARDS}?project_id=p1&title=a%26b`;
+    await using raw = await connect();
+    await raw.subscribe([both, CARDS]);
+    await place("1", "p1", "a&b");
+    await place("2", "p1", "other");
+    await place("3", "p2", "a&b");
+    await place("2", "p1", "a&b");
+    await place("1", "p2", "a&b");
+    await put("2", undefined, undefined, cards as typeof tasks);
+    await place("4", "p1", "a&b");
+    await until("the last one", () => toldOf(raw, CARDS).length === 7, { on: raw });
+    const told = ["upsert 1", "upsert 2", "delete 1", "delete 2", "upsert 4"];
+    expect(toldOf(raw, both)).toEqual(told);
+    await using later = await connect();
+    await later.subscribe([both], { [both]: { watermark: "0" } });
+    await replayed(later, both);
+    expect(toldOf(later, both).slice(-3)).toEqual(told.slice(-3));
+    const { documents, cursor } = await listPage(server, await token(), CARDS, "title=a%26b&project_id=p1");
+    expect(documents.map(({ doc_key }) => doc_key)).toEqual(["card:4"]);
+    await place("5", "p1", "a&b");
+    await using next = await connect();
+    await next.subscribe([both], { [both]: cursor });
+    await replayed(next, both);
+    expect(toldOf(next, both)).toEqual(["upsert 5"]);
   });
 
   test("a document that moves is deleted in its old part, and appears in the new one", async () => {
@@ -194,7 +232,7 @@ describe.each([
 });
 
 test("refuses an undeclared part with its field and the declared ones", async () => {
-  await using server = await startServer(database.url, { models: [tasks] });
+  await using server = await startServer(database.url, { models: [tasks, cards] });
   await using raw = await RawClient.connect(server.socketUrl, { token: await server.token() });
   await raw.join();
   const refused = async (name: string) => {
@@ -211,10 +249,14 @@ test("refuses an undeclared part with its field and the declared ones", async ()
     "?",
     "?project_id=a&project_id=b",
     "?project_id=a b",
+    "?doc_key=task%3A1&project_id=a",
     "?doc_key=run:1",
     `?project_id=${"x".repeat(201)}`,
   ])
     expect(await refused(TASKS + wrong)).toMatchObject({ code: "invalid_request", field: "topics" });
+  expect(await refused(`${CARDS}?title=a&project_id=b`)).toMatchObject({
+    message: expect.stringContaining("The name of this part is app.cards?project_id=b&title=a"),
+  });
   await using stranger = await RawClient.connect(server.socketUrl, {
     token: await server.token({ scopes: [] }),
   });

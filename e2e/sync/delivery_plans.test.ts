@@ -3,7 +3,7 @@ import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/te
 import { RUNS } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Database, Statement } from "../../packages/server/src/database/database.ts";
-import { openJournal } from "../../packages/server/src/sync/read/journal.ts";
+import { openJournal, type Want } from "../../packages/server/src/sync/read/journal.ts";
 
 const OTHERS = 200_000;
 const MINE = 100;
@@ -169,8 +169,8 @@ describe.each([
 
   test("the resume of a part, and of a document, finds its rows by index", async () => {
     const want = { org: "mine", subject: null, after: 0n, bytes: 1 << 20 };
-    const part = { ...want, part: { field: "project_id", value: "p0" } };
-    const one = { ...want, part: { field: "doc_key", value: "run:0002001" } };
+    const part: Want = { ...want, part: [{ field: "project_id", value: "p0" }] };
+    const one: Want = { ...want, part: [{ field: "doc_key", value: "run:0002001" }] };
     let pages: readonly { rows: readonly unknown[] }[] = [];
     const statements = await statementsOf(async (journal) => {
       ({ pages } = await journal.readWanted(runSummaries, [part, one], LIMITS));

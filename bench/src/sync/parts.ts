@@ -66,7 +66,7 @@ export const parts: PartRunner = async ({ rounds }) => {
 
 async function measure(count: number, rounds: number): Promise<Measured> {
   const context = await testContext();
-  const partOf = (i: number): TopicPart => ({ field: "project_id", value: `p${i % count}` });
+  const partOf = (i: number): TopicPart => [{ field: "project_id", value: `p${i % count}` }];
   let rows: readonly JournalRow[] = [];
   let head = 0n;
   let reads = 0;
@@ -109,7 +109,7 @@ async function measure(count: number, rounds: number): Promise<Measured> {
   let live = 0;
   // The first rounds are for the compiler.
   for (let round = -2; round < rounds; round++) {
-    rows = Array.from({ length: ROWS }, (_, i) => journalRow(head + BigInt(i + 1), partLabel(partOf(i * 7))));
+    rows = Array.from({ length: ROWS }, (_, i) => journalRow(head + BigInt(i + 1), partLabel(partOf(i * 7)[0])));
     head += BigInt(ROWS);
     [frames, reads] = [0, 0];
     const before = process.threadCpuUsage();

@@ -3,14 +3,14 @@ import type { Item, ListSnapshot } from "./plane_port.ts";
 /** The fields of a document; any name for documents that the app does not declare. */
 export type FieldOf<Doc> = unknown extends Doc ? string : keyof Doc & string;
 
-/** A part of a topic: one field that its model partitions it `by`, or `doc_key` for one document. */
+/** A part of a topic: fields that its model partitions it `by`, or `doc_key` for one document. */
 export type Where<Doc = unknown> = {
   readonly [Field in FieldOf<Doc> | "doc_key"]?: string;
 };
 
 /** The filter and the order of a list. */
 export interface ListOptions<Doc = unknown> {
-  /** Follows only this part of the topic. Its model declares the field in `by`. */
+  /** Follows only this part of the topic. Its model declares the fields in `by`. */
   readonly where?: Where<Doc> | undefined;
   /** The field to order by; with "-" the highest come first. Default: by key. */
   readonly order?: FieldOf<Doc> | `-${FieldOf<Doc>}` | undefined;
@@ -20,22 +20,16 @@ export interface ListOptions<Doc = unknown> {
   readonly limit?: number | undefined;
 }
 
-/** The name of a part, which is followed and stored like a topic: `topic?field=value`. Without a field: the topic. */
+/** The name of a part, which is followed and stored like a topic: `topic?field=value`, fields in the order of their names. Without a field: the topic. */
 export function partOf<Doc = unknown>(topic: string, where: Where<Doc> = {}): string {
-  const fields = Object.entries<unknown>(where);
-  const [field] = fields;
-  if (!field) return topic;
-  const [name, value] = field;
-  if (fields.length > 1) {
-    const names = fields.map(([each]) => each).join(" and ");
-    throw new TypeError(
-      `A part of ${topic} is of one field, not of ${names}. Use \`filter\` for the others.`,
-    );
-  }
-  // Without a value it would be the whole topic, which may be much more.
-  if (typeof value !== "string")
-    throw new TypeError(`where.${name} of ${topic} is a text, not ${String(value)}.`);
-  return `${topic}?${name}=${encodeURIComponent(value)}`;
+  const fields = Object.entries<unknown>(where).sort(([a], [b]) => (a < b ? -1 : 1));
+  const pairs = fields.map(([name, value]) => {
+    // Without a value it would be the whole topic, which may be much more.
+    if (typeof value !== "string")
+      throw new TypeError(`where.${name} of ${topic} is a text, not ${String(value)}.`);
+    return `${name}=${encodeURIComponent(value)}`;
+  });
+  return pairs.length === 0 ? topic : `${topic}?${pairs.join("&")}`;
 }
 
 /** The topic of a name, and the query that lists the part. */

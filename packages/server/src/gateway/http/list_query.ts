@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { KhalaError } from "@khala/contracts";
 import type { Model } from "../../sync/model.ts";
 import { filterFields, KEY_FIELD } from "../../sync/model_fields.ts";
-import { checkPart, type TopicPart } from "../../sync/part.ts";
+import { docKeyOf, type PartField, readPart, type TopicPart } from "../../sync/part.ts";
 import type { ListPlace, ListQuery } from "../../sync/read/list.ts";
 import { readLimit, readText } from "./read_request.ts";
 
@@ -24,7 +24,7 @@ const MAX_PLACE = 8_000;
 export function readList(model: Model, sent: unknown): ReadList {
   const params = (sent ?? {}) as Record<string, unknown>;
   const filters = new Map<string, string>();
-  const parts: TopicPart[] = [];
+  const fields: PartField[] = [];
   for (const [name, value] of Object.entries(params)) {
     if (["order", "limit", "after"].includes(name)) continue;
     const field = name.startsWith("filter.") ? name.slice("filter.".length) : undefined;
@@ -33,30 +33,21 @@ export function readList(model: Model, sent: unknown): ReadList {
     if (field !== undefined && !filterFields(model).includes(field)) throw unknownFilter(model, name);
     const text = readText(value, name, MAX_VALUE) ?? "";
     if (field !== undefined) filters.set(field, text);
-    else parts.push({ field: name, value: text });
+    else fields.push({ field: name, value: text });
   }
-  const [part, another] = parts;
-  if (another) {
-    const message = `A list is of one part: ${part!.field} or ${another.field}. Send the other one as filter.<field>.`;
-    throw new KhalaError("invalid_request", message, { field: another.field });
-  }
-  if (part) checkPart(model, part, part.field);
-  const byKey = part?.field === KEY_FIELD;
-  if (part && !byKey) {
-    if ((filters.get(part.field) ?? part.value) !== part.value)
-      throw new KhalaError(
-        "invalid_request",
-        `filter.${part.field} contradicts ${part.field}. Send one of them.`,
-        {
-          field: `filter.${part.field}`,
-        },
-      );
-    filters.set(part.field, part.value);
+  const part = readPart(model, fields);
+  const docKey = part && docKeyOf(part);
+  for (const { field, value } of docKey === undefined ? fields : []) {
+    if ((filters.get(field) ?? value) !== value)
+      throw new KhalaError("invalid_request", `filter.${field} contradicts ${field}. Send one of them.`, {
+        field: `filter.${field}`,
+      });
+    filters.set(field, value);
   }
   const query = {
     order: readOrder(model, params.order),
     filters: new Map([...filters].sort()),
-    docKey: byKey ? part.value : undefined,
+    docKey,
   };
   const places = placesOf(model, query);
   return {

@@ -1,5 +1,5 @@
 import type { Model } from "../model.ts";
-import { boundsFor, partLabel, type TopicPart } from "../part.ts";
+import { boundsFor, partQuery, type TopicPart } from "../part.ts";
 import type { Bounds, Journal, JournalRow, ReadLimits, Want, WantedPage } from "./journal.ts";
 
 /** Rows for one viewer, complete up to `through`; "stale" when retention removed rows that it needs. */
@@ -151,7 +151,7 @@ function keys({ org, subject, part, after, exact }: Request): {
 } {
   const block = exact ? `at ${after}` : after / NEIGHBOURS;
   if (part)
-    return { sharedKey: undefined, namedKey: `part ${block} ${JSON.stringify([org, partLabel(part)])}` };
+    return { sharedKey: undefined, namedKey: `part ${block} ${JSON.stringify([org, partQuery(part)])}` };
   return { sharedKey: `org ${block} ${org}`, namedKey: `subject ${block} ${JSON.stringify([org, subject])}` };
 }
 

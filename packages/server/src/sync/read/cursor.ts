@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { partLabel, type TopicPart } from "../part.ts";
+import { partQuery, type TopicPart } from "../part.ts";
 import type { Bounds } from "./journal.ts";
 import type { Starts } from "./starts.ts";
 
@@ -17,7 +17,7 @@ export function viewerEpoch(epoch: string, rights: string): string {
 /** The rights that cursors of a topic, or of a part of it, are bound to: a cursor of one is no cursor of the other. */
 export function followedRights(rights: string, part: TopicPart | undefined): string {
   if (!part) return rights;
-  const text = JSON.stringify([rights, partLabel(part)]);
+  const text = JSON.stringify([rights, partQuery(part)]);
   return createHash("sha256").update(text).digest("hex").slice(0, rights.length);
 }
 

@@ -1,8 +1,7 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { SyncMetrics } from "../metrics.ts";
 import type { Model } from "../model.ts";
-import { KEY_FIELD } from "../model_fields.ts";
-import { partLabel, type TopicPart } from "../part.ts";
+import { docKeyOf, partLabel, type TopicPart } from "../part.ts";
 
 /** A row of the journal. */
 export interface JournalRow {
@@ -46,7 +45,7 @@ export interface ReadLimits {
   readonly payloadBytes: number;
 }
 
-/** A viewer and a position to read from. `subject` null means rows for the whole org; with a part, all rows of that part. */
+/** A viewer and a position to read from. `subject` null means rows for the whole org; with a part, all rows of its first field. */
 export interface Want {
   readonly org: string;
   readonly subject: string | null;
@@ -172,7 +171,6 @@ function readStatement(model: Model, after: bigint, limits: ReadLimits): Stateme
 // compared outside: inside, that planner would read all rows of the org.
 function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimits): Statement {
   const ofParts = wants.some(({ part }) => part);
-  const byKey = ({ part }: Want) => part?.field === KEY_FIELD;
   return {
     name: `sync_wanted_${ofParts ? "parts_" : ""}${model.table}`,
     text: `SELECT e.want, e.cut AS full, e.dropped, ${ROW(model, "$8", "e.dropped")} FROM (
@@ -210,8 +208,8 @@ function wantedStatement(model: Model, wants: readonly Want[], limits: ReadLimit
       limits.payloadBytes,
       ...(ofParts
         ? [
-            wants.map((want) => (want.part && !byKey(want) ? partLabel(want.part) : null)),
-            wants.map((want) => (byKey(want) ? want.part!.value : null)),
+            wants.map(({ part }) => (part && docKeyOf(part) === undefined ? partLabel(part[0]) : null)),
+            wants.map(({ part }) => (part && docKeyOf(part)) ?? null),
           ]
         : []),
     ],
