@@ -109,7 +109,9 @@ async function measure(count: number, rounds: number): Promise<Measured> {
   let live = 0;
   // The first rounds are for the compiler.
   for (let round = -2; round < rounds; round++) {
-    rows = Array.from({ length: ROWS }, (_, i) => journalRow(head + BigInt(i + 1), partLabel(partOf(i * 7)[0])));
+    rows = Array.from({ length: ROWS }, (_, i) =>
+      journalRow(head + BigInt(i + 1), partLabel(partOf(i * 7)[0])),
+    );
     head += BigInt(ROWS);
     [frames, reads] = [0, 0];
     const before = process.threadCpuUsage();

@@ -38,12 +38,17 @@ describe("settings are read", () => {
     const config = readConfig({
       KHALA_PORT: "0",
       KHALA_HINTS: "off",
-      KHALA_ORIGINS: " https://a.example, ,https://b.example ",
+      KHALA_ORIGINS: " https://a.example, ,https://*.b.example,http://localhost:*,* ",
     });
     expect(config.KHALA_PORT).toBe(0);
     expect(readConfig({ KHALA_WORKER_PORT: "0" }).KHALA_WORKER_PORT).toBe(0);
     expect(config.KHALA_HINTS).toBe(false);
-    expect(config.KHALA_ORIGINS).toEqual(["https://a.example", "https://b.example"]);
+    expect(config.KHALA_ORIGINS).toEqual([
+      "https://a.example",
+      "https://*.b.example",
+      "http://localhost:*",
+      "*",
+    ]);
     for (const [text, value] of Object.entries({ true: true, "1": true, on: true, false: false, "0": false }))
       expect(readConfig({ KHALA_HINTS: text }).KHALA_HINTS).toBe(value);
   });
@@ -64,6 +69,7 @@ describe("refuses a wrong setting by name", () => {
     { KHALA_LOG_LEVEL: "loud" },
     { KHALA_HINTS: "perhaps" },
     { DATABASE_URL: "mysql://somewhere" },
+    { KHALA_ORIGINS: "https://a.example,app.example.com" },
     { KHALA_RETENTION_HOURS: "23" },
     { KHALA_RETENTION_HOURS: "169" },
     { KHALA_AUTH_ISSUER_KEY: "short" },

@@ -122,9 +122,14 @@ const SETTINGS = z.object({
   KHALA_AUTH_CLOCK_SKEW_S: seconds(30, 0, 300).describe("Tolerated clock difference"),
   KHALA_AUTH_MIN_TTL_S: seconds(60, 1).describe("Shortest life of a token that is minted here"),
   KHALA_AUTH_MAX_TTL_S: seconds(900, 1).describe("Longest life of a token that is accepted"),
-  KHALA_ORIGINS: list.describe(
-    "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
-  ),
+  KHALA_ORIGINS: list
+    .refine((origins) => origins.every((origin) => /^(\*|https?:\/\/[^\s/]+\/?)$/i.test(origin)), {
+      error:
+        "An origin has a scheme and no path: https://app.example.com, https://*.example.com, http://localhost:*, or *",
+    })
+    .describe(
+      "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
+    ),
 
   KHALA_MAX_CONNECTIONS_PER_ADDRESS: count(2_000, 0).describe(
     "Connections of one address, without authenticated sockets; 0: any number",
