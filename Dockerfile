@@ -10,8 +10,12 @@
 # Workers of it are the same image with the command `worker --app app/app.ts`; they are watched on the same port.
 #
 # With the Kafka driver: docker build --build-arg KAFKA=yes .
+# Both bases can come from elsewhere, such as a registry of your own. They need the same Debian (or a compatible libc), useradd and groupadd.
 
-FROM node:24-bookworm-slim AS install
+ARG NODE_IMAGE=node:24-bookworm-slim
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${NODE_IMAGE} AS install
 WORKDIR /khala
 COPY package.json package-lock.json .npmrc ./
 COPY packages/contracts/package.json packages/contracts/
@@ -27,7 +31,7 @@ RUN if [ -n "$KAFKA" ]; then cd packages/kafka && npm ci --omit=dev; fi
 RUN find . -path '*/node_modules/*' -type f \( -name '*.map' -o -name '*.d.ts' -o -name '*.d.cts' -o -name '*.d.mts' -o -name '*.md' \) -delete
 
 # Node alone, on the same Debian: its own image has headers and three package managers besides.
-FROM debian:bookworm-slim
+FROM ${BASE_IMAGE}
 COPY --from=install /usr/local/bin/node /usr/local/bin/node
 RUN groupadd --gid 1000 node && useradd --uid 1000 --gid node --no-create-home --shell /usr/sbin/nologin node
 ENV NODE_ENV=production KHALA_HOST=0.0.0.0 KHALA_PORT=4000 KHALA_WORKER_PORT=4000

@@ -1,5 +1,6 @@
 // npm run image: builds the image with Docker, Podman or Buildah, whichever works here, and tries it: size, user, read-only root
 // filesystem, /readyz, a stop in order. DATABASE_URL names a PostgreSQL that this machine reaches; without it one is started beside it.
+// Arguments go to the build: npm run image -- --build-arg KAFKA=yes
 import { randomBytes } from "node:crypto";
 import { must, ROOT, run } from "./run.ts";
 
@@ -19,7 +20,7 @@ const call = (...args: string[]) => must(engine, args, ROOT);
 const failed: string[] = [];
 
 console.log(`Building ${IMAGE} with ${engine}.`);
-await call(engine === "buildah" ? "bud" : "build", "--tag", IMAGE, ".");
+await call(engine === "buildah" ? "bud" : "build", "--tag", IMAGE, ...process.argv.slice(2), ".");
 if (engine === "buildah") await tryWithBuildah();
 else await tryInContainers();
 if (failed.length > 0) {
@@ -54,7 +55,7 @@ async function tryInContainers(): Promise<void> {
   try {
     const url = process.env.DATABASE_URL ?? (await startPostgres());
     await call(
-      ...["run", "--detach", `--name=${SERVER}`, "--network=host", "--init"],
+      ...["run", "--detach", `--name=${SERVER}`, "--network=host"],
       ...["--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"],
       ...["--env", `DATABASE_URL=${url}`, "--env", `KHALA_PORT=${PORT}`, "--env=KHALA_HOST=127.0.0.1"],
       ...["--env", `KHALA_AUTH_SECRETS=k1:${randomBytes(32).toString("base64")}`, IMAGE],
