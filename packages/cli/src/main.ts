@@ -9,6 +9,12 @@ if (major < MAJOR || (major === MAJOR && minor < MINOR)) {
   );
   process.exitCode = 1;
 } else {
+  // The first process of a container would not notice a signal without this, as long as nothing else handles it.
+  for (const [signal, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const)
+    process.once(signal, () => process.listenerCount(signal) === 0 && process.exit(code));
   const [{ enableCompileCache }, { join }] = await Promise.all([import("node:module"), import("node:path")]);
   // Cached bytecode: the next start is faster and takes less memory.
   enableCompileCache(join(import.meta.dirname, "../node_modules/.cache"));
