@@ -74,7 +74,7 @@ export async function openBoard(
       agents,
       views,
       observer,
-      requireBrokers: watch.requireBrokers,
+      watch,
     });
     opened.push(publisher);
     const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };

@@ -83,7 +83,7 @@ export async function openStage(options: Partial<KafkaBoardSettings> = {}): Prom
         agents: AGENTS,
         views,
         observer: { published: (artifacts) => void published.push(...artifacts) },
-        requireBrokers() {},
+        watch: { requireBrokers() {}, whileReachable: (call) => call() },
       }),
     async write(topic, ...records) {
       await plain.send({ topic, messages: records.map((record) => ({ ...record })) });

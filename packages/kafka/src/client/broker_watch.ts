@@ -15,6 +15,8 @@ export interface BrokerWatch extends Service {
   add(native: Pick<NativeClient, "getMetadata">): WatchedClient;
   /** Throws while no broker answers: a native client would wait for its own timeouts first. */
   requireBrokers(): void;
+  /** The result of the call, unless no broker answers: then it rejects, and the call's own end is ignored. */
+  whileReachable<T>(call: () => Promise<T>): Promise<T>;
 }
 
 /** The view of one client. */
@@ -44,6 +46,8 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
   let asking: Promise<boolean> | undefined;
   let unanswered = 0;
   let gone = false;
+  /** Reject the calls that wait for brokers. */
+  const interrupts = new Set<(error: KhalaError) => void>();
 
   /** Asks another client: if that gets no answer either, the brokers are gone. */
   async function ask(): Promise<boolean> {
@@ -72,8 +76,15 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
       const answer = await areThere();
       if (answer === undefined || answer !== gone) return false;
       gone = !answer;
-      if (gone) context.log.warn({}, "no Kafka broker answers: publishing is refused until one does");
-      else context.log.info({}, "Kafka's brokers answer again");
+      if (gone) {
+        context.log.warn({}, "no Kafka broker answers: publishing is refused until one does");
+        for (const interrupt of interrupts)
+          interrupt(
+            unavailable(
+              "Kafka's brokers do not answer, and may have taken it or not. Try again with the same id: it is published once.",
+            ),
+          );
+      } else context.log.info({}, "Kafka's brokers answer again");
       return false;
     },
   });
@@ -87,25 +98,32 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
       return false;
     },
   });
+  function requireBrokers(): void {
+    if (gone) throw unavailable("Kafka's brokers do not answer, so nothing was published. Try again.");
+  }
   return {
     add(native) {
       const client = new Watched(native, () => watched.delete(client));
       watched.add(client);
       return client;
     },
-    requireBrokers() {
-      if (gone)
-        throw new KhalaError(
-          "unavailable",
-          "Kafka's brokers do not answer, so nothing was published. Try again.",
-          { retry_after_ms: ASK_MS },
-        );
+    requireBrokers,
+    async whileReachable<T>(call: () => Promise<T>) {
+      requireBrokers();
+      const { promise, resolve, reject } = Promise.withResolvers<T>();
+      interrupts.add(reject);
+      call().then(resolve, reject);
+      return promise.finally(() => interrupts.delete(reject));
     },
     async stop() {
       await Promise.all([asks.stop(), looks.stop()]);
       await admin.close();
     },
   };
+}
+
+function unavailable(message: string): KhalaError {
+  return new KhalaError("unavailable", message, { retry_after_ms: ASK_MS });
 }
 
 class Watched implements WatchedClient {

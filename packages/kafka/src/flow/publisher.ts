@@ -12,6 +12,7 @@ import {
   sha256,
   type Task,
 } from "@khala/server/blackboard";
+import type { BrokerWatch } from "../client/broker_watch.ts";
 import type { Producers } from "../producers/producers.ts";
 import type { ResolvedSettings } from "../settings.ts";
 import { artifactRecord, byIdKey, byIdRecord, type Outgoing, sizeOf, taskRecord } from "../topics/records.ts";
@@ -28,8 +29,7 @@ export interface PublisherOptions {
   readonly agents: readonly string[];
   readonly views: Pick<Views, "version" | "wrote" | "known">;
   readonly observer: Pick<BoardObserver, "published">;
-  /** Throws while no broker answers. */
-  readonly requireBrokers: () => void;
+  readonly watch: Pick<BrokerWatch, "requireBrokers" | "whileReachable">;
 }
 
 /** Writes artifacts and tasks; concurrent calls share a transaction. */
@@ -62,7 +62,7 @@ const MAX_WAITING_BYTES = 64 * 1_048_576;
 /** Opens the publisher of a board. */
 export function openPublisher(
   context: Context,
-  { producers, settings, names, agents, views, observer, requireBrokers }: PublisherOptions,
+  { producers, settings, names, agents, views, observer, watch }: PublisherOptions,
 ): Publisher {
   const known = new Set(agents);
   /** Undefined if nothing was written, as an existing artifact was not compared yet. */
@@ -84,7 +84,7 @@ export function openPublisher(
     });
     const records = [...published.flatMap(({ records }) => records), ...writes.flatMap(({ tasks }) => tasks)];
     if (records.length > 0) {
-      requireBrokers();
+      watch.requireBrokers();
       const transactionId = await producers
         .transaction(async (transaction) => {
           void transaction.send(records);
@@ -178,29 +178,29 @@ export function openPublisher(
   return {
     async publish(artifacts) {
       if (artifacts.length === 0) return [];
-      // Not only in the commit: this call would wait for commits of others that began when the brokers answered.
-      requireBrokers();
       const encoded = artifacts.map(encode);
       const sizes = encoded.map(({ records: [log] }) => sizeOf(log.record));
       refuseLarge(sizes, settings.maxRecordBytes, "artifacts");
       const compared = new Set<Artifact>();
       const write = { artifacts: encoded, compared, tasks: [], bytes: 2 * sum(sizes) };
       // As a rule none of it exists. Each round has compared something more.
-      for (;;) {
-        const statuses = await commits.write(write);
-        if (statuses) return statuses;
-        await compare(artifacts, compared);
-      }
+      return watch.whileReachable(async () => {
+        for (;;) {
+          const statuses = await commits.write(write);
+          if (statuses) return statuses;
+          await compare(artifacts, compared);
+        }
+      });
     },
     async enqueue(tasks) {
       const stranger = tasks.find(({ agent }) => !known.has(agent));
       if (stranger) throw new KhalaError("not_found", `There is no agent "${stranger.agent}".`);
       if (tasks.length === 0) return;
-      requireBrokers();
       const records = tasks.map((task) => ({ topic: names.tasks(task.agent), record: taskRecord(task) }));
       const sizes = records.map(({ record }) => sizeOf(record));
       refuseLarge(sizes, largestTask(settings), "tasks");
-      await commits.write({ artifacts: [], compared: NONE, tasks: records, bytes: sum(sizes) });
+      const write = { artifacts: [], compared: NONE, tasks: records, bytes: sum(sizes) };
+      await watch.whileReachable(() => commits.write(write));
     },
     stop: () => commits.drain(),
   };
