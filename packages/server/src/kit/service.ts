@@ -46,18 +46,20 @@ export function runLoop(
   options: {
     step: (signal: AbortSignal) => Promise<boolean>;
     wake: Wake;
-    idleMs: number;
+    idleMs: number | (() => number);
     onError?: (error: unknown) => void;
   },
 ): Service {
   const stopping = new AbortController();
   const { signal } = stopping;
+  const { idleMs } = options;
   const running = (async () => {
     for (let failures = 0; !signal.aborted; ) {
       try {
         const more = await options.step(signal);
         failures = 0;
-        if (!more) await options.wake.wait(context, options.idleMs, signal);
+        if (more) continue;
+        await options.wake.wait(context, typeof idleMs === "number" ? idleMs : idleMs(), signal);
       } catch (error) {
         if (signal.aborted) break;
         options.onError?.(error);

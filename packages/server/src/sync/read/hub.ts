@@ -34,6 +34,9 @@ export interface HubOptions extends ReaderOptions {
   readonly pollMs: number;
 }
 
+/** How often to poll while no topic is followed: nobody waits for updates then. */
+const UNFOLLOWED_POLL_MS = 1_000;
+
 /** Opens the hub. It polls all topics in one statement, whatever wakeups say. */
 export function openHub(context: Context, options: HubOptions): Hub {
   const feeds = new Map<string, Promise<Feed>>();
@@ -81,7 +84,11 @@ export function openHub(context: Context, options: HubOptions): Hub {
     return next;
   }
 
-  const loop = runLoop(context, "hub", { step: polled, wake, idleMs: options.pollMs });
+  const loop = runLoop(context, "hub", {
+    step: polled,
+    wake,
+    idleMs: () => (feeds.size > 0 ? options.pollMs : Math.max(options.pollMs, UNFOLLOWED_POLL_MS)),
+  });
 
   return {
     feed(topic) {
@@ -94,6 +101,8 @@ export function openHub(context: Context, options: HubOptions): Hub {
       if (!feed) {
         feed = Feed.open(model, context, reading);
         feeds.set(topic, feed);
+        // The current pause may be that of a server without feeds.
+        wake.wake();
         feed.then(
           (opened) => ready.set(topic, opened),
           () => feeds.delete(topic),
