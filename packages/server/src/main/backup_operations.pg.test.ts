@@ -154,7 +154,7 @@ test("refuses a database in use, with the sessions, or the lease of a killed ser
       text: "INSERT INTO runtime.leases VALUES ('sync', 'me', now() + interval '1 hour')",
     });
     await expect(restoreBackup({ config, file, replace: true })).rejects.toThrow(
-      /^Servers use this database: PostgreSQL's processes \d+ \(.*Stop all servers/,
+      /^Servers use this database: PostgreSQL's processes \d+ \(.*Stop all servers.*RECONNECT/,
     );
   });
   await expect(restoreBackup({ config, file, replace: true })).rejects.toThrow(

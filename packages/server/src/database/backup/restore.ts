@@ -134,7 +134,7 @@ async function refuseUsers(client: pg.Client): Promise<void> {
       ({ pid, role, address }) => `${pid} (${role}${address ? ` from ${address}` : ""})`,
     );
     throw new Error(
-      `Servers use this database: PostgreSQL's processes ${named.join(", ")} serve them. Stop all servers and workers, then restore.`,
+      `Servers use this database: PostgreSQL's processes ${named.join(", ")} serve them. Stop all servers and workers, then restore. A pooler keeps sessions of stopped ones: \`RECONNECT\` in PgBouncer's console ends them.`,
     );
   }
   const { rows: leases } = await client.query<{ name: string; seconds: number }>(
