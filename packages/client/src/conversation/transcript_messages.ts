@@ -11,7 +11,7 @@ import type {
 
 type Messages = readonly TranscriptMessageJson[];
 
-/** The messages with one of them changed, or created: then it follows the last one of its run. */
+/** The messages with one of them changed, or created: then it follows the last one, and has the time of its run. */
 export function changeMessage(
   messages: Messages,
   { id, runId }: { readonly id: string; readonly runId: string },
@@ -21,15 +21,16 @@ export function changeMessage(
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const there = messages[index];
   if (there) return replaced(messages, index, change(there));
-  const before = lastOf(messages, runId);
+  const parentId = messages.at(-1)?.message_id;
+  const createdAt = createdAtOf(messages, runId);
   const begun = {
     message_id: id,
     role: "assistant",
     run_id: runId,
     parts: [],
     status: "streaming",
-    ...(before?.message_id && { parent_id: before.message_id }),
-    ...(before?.created_at && { created_at: before.created_at }),
+    ...(parentId && { parent_id: parentId }),
+    ...(createdAt && { created_at: createdAt }),
   };
   return append(messages, change(begun));
 }
@@ -39,7 +40,7 @@ export function replaceMessage(messages: Messages, runId: string, message: Messa
   const { message_id: id = "", role = "assistant", text = "", parts = [], author, created_at } = message;
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const known = messages[index];
-  const parent_id = message.parent_id || (known ? known.parent_id : lastOf(messages, runId)?.message_id);
+  const parent_id = message.parent_id || (known ? known.parent_id : messages.at(-1)?.message_id);
   const siblings = message.siblings ?? known?.siblings;
   const replies = message.replies ?? known?.replies;
   const whole: TranscriptMessageJson = {
@@ -74,29 +75,47 @@ function append(messages: Messages, message: TranscriptMessageJson): Messages {
 export function cutBack(messages: Messages, runId: string, { kept = [] }: RunResumedJson): Messages {
   const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
   const isOwn = ({ run_id, role }: TranscriptMessageJson) => run_id === runId && role !== "user";
-  /** The siblings of messages that are removed, by their parent. */
+  const gone = new Map<string | undefined, TranscriptMessageJson>();
+  /** The siblings of messages that are removed, by their parent, unless another one takes their place. */
   const left = new Map<string | undefined, string[]>();
+  const rest: TranscriptMessageJson[] = [];
   for (const message of messages) {
-    const { message_id = "", parent_id, siblings } = message;
-    if (isOwn(message) && !counts.has(message_id) && siblings)
-      left.set(
-        parent_id,
-        siblings.filter((other) => other !== message_id),
-      );
+    const removed = gone.get(message.parent_id);
+    const placed = removed ? inPlaceOf(removed, message) : message;
+    const { message_id: id = "", parent_id, siblings, parts = [] } = placed;
+    const count = isOwn(message) ? counts.get(id) : parts.length;
+    if (count === undefined) {
+      gone.set(id, placed);
+      if (siblings)
+        left.set(
+          parent_id,
+          siblings.filter((other) => other !== id),
+        );
+    } else {
+      if (siblings) left.delete(parent_id);
+      rest.push(parts.length > count ? { ...placed, parts: parts.slice(0, count) } : placed);
+    }
   }
-  return messages.flatMap((message) => {
+  return rest.map((message) => {
     const replies = left.get(message.message_id);
-    if (!isOwn(message)) return [replies ? { ...message, replies } : message];
-    const count = counts.get(message.message_id ?? "");
-    if (count === undefined) return [];
-    const { parts = [] } = message;
-    const cut = parts.length > count ? { ...message, parts: parts.slice(0, count) } : message;
-    return [replies ? { ...cut, replies } : cut];
+    return replies ? { ...message, replies } : message;
   });
 }
 
-function lastOf(messages: Messages, runId: string): TranscriptMessageJson | undefined {
-  return runId === "" ? undefined : messages.findLast(({ run_id }) => run_id === runId);
+/** A message that followed one that is removed, in its place. */
+function inPlaceOf(removed: TranscriptMessageJson, message: TranscriptMessageJson): TranscriptMessageJson {
+  const { parent_id: _, ...rest } = message;
+  const { message_id: id, parent_id, siblings } = removed;
+  const others = siblings?.filter((other) => other !== id && other !== message.message_id);
+  return {
+    ...rest,
+    ...(parent_id && { parent_id }),
+    ...(others && { siblings: [...others, message.message_id!] }),
+  };
+}
+
+function createdAtOf(messages: Messages, runId: string): string | undefined {
+  return runId === "" ? undefined : messages.findLast(({ run_id }) => run_id === runId)?.created_at;
 }
 
 /** The message with one more part. */

@@ -302,7 +302,7 @@ export async function openConversationPlane(
       const conversation = await told(await store.check(caller, "conversation.write", convId));
       options.stored?.take(caller.org, "conversations", Buffer.byteLength(JSON.stringify(events)));
       const asSystem = reachesOrg(caller, "conversation.write");
-      const deps = { database, log, newId: context.newId, now: () => context.clock.now() };
+      const deps = { database, log, newId: context.newId, clock: context.clock, waitMs: leaseMs };
       const poster = { author: caller.subject, asSystem };
       return { cursor: await postEvents(deps, conversation, poster, events) };
     },

@@ -37,7 +37,8 @@ export async function openBlackboard(
   { database, context, authority, wakeups, chatLog, stored }: BlackboardParts,
 ): Promise<OpenBlackboardPlane> {
   const { clock, newId } = context;
-  const posting = { database, log: chatLog, newId, now: () => clock.now(), ...(stored && { stored }) };
+  const waitMs = config.KHALA_CHAT_LEASE_MS;
+  const posting = { database, log: chatLog, newId, clock, waitMs, ...(stored && { stored }) };
   const blackboard = await openBlackboardPlane(database, context, {
     ...blackboardSettings(config),
     agents: app.agents,

@@ -50,7 +50,7 @@ export interface MessageStore {
   ): Promise<StoredQuestion | undefined>;
   /** Stores messages of a run as they are at a position of the log; false when its lease is lost. */
   save(run: WritingRun, messages: readonly TranscriptMessageJson[], at: Cursor): Promise<boolean>;
-  /** Removes the run's messages, except the user's and these; false when its lease is lost. */
+  /** Removes the run's messages, except the user's and these; false when its lease is lost. What followed them stays. */
   cutBack(run: WritingRun, kept: readonly string[]): Promise<boolean>;
 }
 
@@ -145,7 +145,7 @@ export function openMessageStore(database: Database): MessageStore {
       database.query({
         name: "messages_of_run",
         text: `SELECT ${MESSAGE}, m.parts FROM runtime.messages m
-          WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 ORDER BY m.log_seq NULLS FIRST, m.created_at`,
+          WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 ORDER BY m.inserted_at, m.message_id`,
         values: [org, convId, runId],
       }),
 
@@ -196,24 +196,30 @@ export function openMessageStore(database: Database): MessageStore {
     async cutBack({ org, convId, runId, fence }, kept) {
       const [row] = await database.query<{ held: boolean }>({
         name: "messages_cut_back",
-        text: `WITH held AS MATERIALIZED (
+        text: `WITH RECURSIVE held AS MATERIALIZED (
             SELECT leaf_id FROM runtime.conversations
             WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE
           ), gone AS (
             DELETE FROM runtime.messages m USING held
             WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 AND m.role <> 'user' AND m.message_id <> ALL ($5::text[])
-            RETURNING m.message_id
+            RETURNING m.message_id, m.parent_id
+          ), up AS (
+            SELECT message_id, parent_id FROM gone
+            UNION ALL
+            SELECT up.message_id, gone.parent_id FROM up JOIN gone ON gone.message_id = up.parent_id
+          ), before AS MATERIALIZED (
+            -- The message that is left before a removed one.
+            SELECT message_id, parent_id FROM up WHERE parent_id IS NULL OR parent_id NOT IN (SELECT message_id FROM gone)
           ), moved AS (
-            UPDATE runtime.conversations c SET leaf_id = $6 FROM held
-            WHERE c.org_id = $1 AND c.conv_id = $2 AND c.leaf_id IN (SELECT message_id FROM gone)
+            UPDATE runtime.conversations c SET leaf_id = before.parent_id FROM before
+            WHERE c.org_id = $1 AND c.conv_id = $2 AND c.leaf_id = before.message_id
           ), adopted AS (
-            -- What others wrote after a removed message follows the last that is kept.
-            UPDATE runtime.messages m SET parent_id = $6 FROM gone
-            WHERE m.org_id = $1 AND m.conv_id = $2 AND m.parent_id = gone.message_id
+            UPDATE runtime.messages m SET parent_id = before.parent_id FROM before
+            WHERE m.org_id = $1 AND m.conv_id = $2 AND m.parent_id = before.message_id
               AND m.run_id IS DISTINCT FROM $3
           )
           SELECT EXISTS (SELECT FROM held) AS held`,
-        values: [org, convId, runId, fence, kept, kept.at(-1) ?? null],
+        values: [org, convId, runId, fence, kept],
       });
       return row!.held;
     },

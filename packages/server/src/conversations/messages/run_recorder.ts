@@ -8,7 +8,7 @@ import { Transcript } from "../timeline/transcript.ts";
 import type { MessageStore, WritingRun } from "./message_store.ts";
 
 export interface RecorderOptions {
-  readonly store: Pick<MessageStore, "save" | "cutBack">;
+  readonly store: Pick<MessageStore, "save">;
   readonly run: WritingRun;
   /** The run's messages so far: the user's, and what is kept of a run that is resumed. */
   readonly messages: readonly TranscriptMessageJson[];
@@ -33,7 +33,6 @@ export class RunRecorder {
   readonly #options: RecorderOptions;
   readonly #transcript: Transcript;
   readonly #changed = new Set<string>();
-  #resumed = false;
   /** Appended entries that are not folded yet: deltas cost nothing but their place here. */
   #entries: string[] = [];
   #at: Cursor | undefined;
@@ -103,17 +102,9 @@ export class RunRecorder {
     const entries = this.#entries;
     this.#entries = [];
     for (const data of entries) {
-      const event = readEvent(data);
-      const id = this.#transcript.add(event);
+      const id = this.#transcript.add(readEvent(data));
       if (id) this.#changed.add(id);
-      if (event.event.run_resumed) this.#cutBack();
     }
-  }
-
-  #cutBack(): void {
-    this.#resumed = true;
-    this.#changed.clear();
-    for (const { message_id = "" } of this.#transcript.last()) this.#changed.add(message_id);
   }
 
   /** One at a time: an older state must not replace a newer one. */
@@ -132,17 +123,12 @@ export class RunRecorder {
     if (!at || this.#changed.size === 0) return;
     const all = this.#transcript.last();
     const changed = all.filter(({ message_id = "" }) => this.#changed.has(message_id));
-    const resumed = this.#resumed;
     this.#changed.clear();
-    this.#resumed = false;
     try {
-      const kept = all.map(({ message_id = "" }) => message_id);
-      if (resumed && !(await store.cutBack(run, kept))) throw new LeaseLost();
       const bytes = changed.reduce((sum, message) => sum + sizeOf(message), 0);
       this.#intervalMs = STORE_EVERY_MS * (1 + Math.floor(bytes / MIB));
       if (!(await store.save(run, changed, at))) throw new LeaseLost();
     } catch (error) {
-      this.#resumed ||= resumed;
       for (const { message_id = "" } of changed) this.#changed.add(message_id);
       throw error;
     }

@@ -3,10 +3,18 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
-import { eventsOf, GatedEngine, Servers } from "../test_support.ts";
+import {
+  engineOf,
+  eventsOf,
+  GatedEngine,
+  Servers,
+  stallFirstOpen,
+  type TestServer,
+} from "../test_support.ts";
 import { messagesOf } from "../timeline/transcript.ts";
 
 const ada = testViewer();
+const PAGE = { before: undefined, leaf: undefined, limit: 100 };
 const service = testViewer({ subject: "svc", scopes: ["chat:service"] });
 const text = (id: string, said: string): EventJson => ({ message: { message_id: id, text: said } });
 
@@ -111,16 +119,76 @@ test("refuses an invalid post, and stores nothing of it", async () => {
   await end();
 });
 
-// A known gap: the answer is first stored some time after its first word, and then follows posts made before that.
-test.fails("a post during an answer comes after the answer, live and stored", async () => {
+/** The messages of the log and of the tables, each with its parent. */
+async function liveAndStored({ plane, log }: TestServer, conv: string) {
+  const places = (of: readonly TranscriptMessageJson[]) =>
+    of.map(({ message_id = "", parent_id = "" }) => [parent_id, message_id]);
+  const live = places(messagesOf(await eventsOf(log, conv)));
+  await log.delete(`chat:${conv}`);
+  return { live, stored: places((await plane.messages(ada, conv, { ...PAGE })).messages) };
+}
+
+test("a post during an answer comes after the answer, live and stored", async () => {
   await using servers = await Servers.open();
   const { server, conv, end } = await begun(servers);
   const { plane, log } = server;
   await until("a word", async () => (await eventsOf(log, conv)).some(({ event }) => event.text_delta));
-  await plane.post(ada, conv, [text("p1", "By the way")]);
+  await plane.post(ada, conv, [text("p1", "By the way"), text("p2", "And")]);
+  await plane.post(ada, conv, [text("p3", "Also")]);
+  const [question, answer] = (await plane.state(ada, conv)).messages ?? [];
   await end();
-  const ids = (of: readonly TranscriptMessageJson[]) => of.map(({ message_id }) => message_id);
-  const live = ids(messagesOf(await eventsOf(log, conv)));
-  expect(live.at(-1)).toBe("p1");
-  expect(ids((await plane.state(ada, conv)).messages ?? [])).toEqual(live);
+  const { live, stored } = await liveAndStored(server, conv);
+  const chain = [question!.message_id!, answer!.message_id!, "p1", "p2", "p3"];
+  expect(live).toEqual(chain.map((id, i) => [chain[i - 1] ?? "", id]));
+  expect(stored).toEqual(live);
+});
+
+test("an answer comes after what was posted before its first word, and a second one after what was posted before it", async () => {
+  await using servers = await Servers.open();
+  const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const engine = engineOf(async function* () {
+    await gates[0]!.promise;
+    yield { text_delta: { message_id: "a1", text: "First" } };
+    await gates[1]!.promise;
+    yield { text_delta: { message_id: "a2", text: "Second" } };
+  });
+  const server = await servers.start({ engine });
+  const { plane, log } = server;
+  const conv = `conv-${randomUUID()}`;
+  await plane.chat(ada, { convId: conv, message: "one", messageId: "q" });
+  await plane.post(ada, conv, [text("p1", "Before")]);
+  gates[0]!.resolve();
+  await until("a word", async () => (await eventsOf(log, conv)).some(({ event }) => event.text_delta));
+  await plane.post(ada, conv, [text("p2", "Between")]);
+  gates[1]!.resolve();
+  await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
+  const { live, stored } = await liveAndStored(server, conv);
+  const chain = ["q", "p1", "a1", "p2", "a2"];
+  expect(live).toEqual(chain.map((id, i) => [chain[i - 1] ?? "", id]));
+  expect(stored).toEqual(live);
+});
+
+test("a post waits for the start of a run that was claimed before it", async () => {
+  await using servers = await Servers.open();
+  const { server, conv, engine, end } = await begun(servers);
+  await end();
+  let stall: ReturnType<typeof stallFirstOpen> | undefined;
+  const slow = await servers.start({
+    engine: engine.factory,
+    wrapLog(log) {
+      stall = stallFirstOpen(log);
+      return stall.log;
+    },
+  });
+  const sent = slow.plane.chat(ada, { convId: conv, message: "two", messageId: "q2" });
+  await stall!.stalled;
+  const posted = server.plane.post(ada, conv, [text("p1", "By the way")]);
+  stall!.release();
+  await Promise.all([sent, posted]);
+  await until("the run", () => engine.started.includes("two"));
+  engine.release("two");
+  await until("the end", async () => (await server.plane.run(ada, conv))?.status === "finished");
+  const { live, stored } = await liveAndStored(server, conv);
+  expect(live.findIndex(([, id]) => id === "q2")).toBeLessThan(live.findIndex(([, id]) => id === "p1"));
+  expect(stored).toEqual(live);
 });

@@ -1,9 +1,11 @@
 import { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
+import { type Clock, sleep } from "../../kit/clock.ts";
 import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
+import { placeBegunMessages } from "../messages/begun_messages.ts";
 import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages/message_row.ts";
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
 import { Transcript } from "../timeline/transcript.ts";
@@ -23,7 +25,9 @@ export interface PostDeps {
   readonly database: Database;
   readonly log: Log;
   readonly newId: () => string;
-  readonly now: () => number;
+  readonly clock: Clock;
+  /** How long a post waits for the start of a run to be in the log. */
+  readonly waitMs: number;
 }
 
 type Tx = Pick<Database, "query">;
@@ -32,9 +36,12 @@ type Tx = Pick<Database, "query">;
 interface Branch {
   readonly leaf: string | null;
   readonly run: string | null;
+  /** Whether the run has been claimed, and its start or resumption is not known to be in the log yet. */
+  readonly begins: boolean;
   readonly others: readonly string[] | null;
 }
 
+const RETRY_MS = 25;
 const MAX_EVENTS = 100;
 const MAX_BYTES = 1 << 20;
 /** Events that are part of a message. */
@@ -49,8 +56,9 @@ const OF_MESSAGES = [
 const ROLES = ["user", "assistant", "system"];
 
 /**
- * Appends events without a run, and stores their messages at the end of the active branch. Returns the cursor after them. The
- * conversation's row is locked during this, so that messages are stored in the order of the log, with their position in it.
+ * Appends events without a run, and stores their messages at the end of the active branch. Returns the cursor after them.
+ * Messages are stored in the order of the log: the conversation's row is locked during this, and what the active run began
+ * before them gets its place first.
  */
 export async function postEvents(
   deps: PostDeps,
@@ -58,20 +66,23 @@ export async function postEvents(
   poster: Poster,
   sent: readonly EventJson[],
 ): Promise<string> {
-  const { database, log } = deps;
+  const { database, log, clock, waitMs } = deps;
   const { org, convId, generation, logName } = conversation;
   const checked = checkEvents(deps, poster, sent);
-  return database.interactive(async (tx) => {
+  const post = async (tx: Tx): Promise<string | undefined> => {
     const [row] = await tx.query<Branch>({
       name: "conversation_post_lock",
-      text: `SELECT leaf_id AS leaf, run_id AS run, CASE WHEN leaf_id IS NOT NULL AND run_id IS NULL THEN (
+      text: `SELECT leaf_id AS leaf, run_id AS run, run_id IS NOT NULL AND (SELECT epoch FROM runtime.conversation_runs r
+            WHERE r.org_id = $1 AND r.run_id = c.run_id) IS NULL AS begins,
+          CASE WHEN leaf_id IS NOT NULL AND run_id IS NULL THEN (
             SELECT array_agg(s.message_id ORDER BY s.inserted_at, s.message_id) FROM runtime.messages s
             WHERE s.org_id = $1 AND s.conv_id = $2 AND s.parent_id = leaf_id) END AS others
-        FROM runtime.conversations
+        FROM runtime.conversations c
         WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
       values: [org, convId, generation],
     });
     if (!row) throw deleted();
+    if (row.begins) return undefined;
     const events = poster.repeats ? await withoutPosted(tx, conversation, poster, checked) : checked;
     const { epoch, head: before } = await log.open(logName, generation).catch(unlessGone);
     if (events.length === 0) return formatCursor({ epoch, ...before });
@@ -80,6 +91,15 @@ export async function postEvents(
     const { head } = await log.append(logName, entries, { epoch }).catch(unlessGone);
     if (changed.length > 0) {
       const added = changed.filter(({ message_id = "" }) => !named.has(message_id));
+      let parent = row.leaf;
+      if (row.run !== null && added.length > 0) {
+        const run = { ...conversation, runId: row.run, leaf: row.leaf };
+        parent = await placeBegunMessages(tx, log, run, { epoch, ...head });
+      }
+      for (const message of added) {
+        if (parent !== null) message.parent_id = parent;
+        parent = message.message_id!;
+      }
       await tx.query({
         name: "messages_post",
         text: `WITH saved AS (
@@ -98,7 +118,17 @@ export async function postEvents(
       });
     }
     return formatCursor({ epoch, ...head });
-  });
+  };
+  const deadline = clock.now() + waitMs;
+  for (;;) {
+    const cursor = await database.interactive(post);
+    if (cursor !== undefined) return cursor;
+    if (clock.now() >= deadline) {
+      const message = "An answer begins just now. Try again in a moment.";
+      throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
+    }
+    await sleep(clock, RETRY_MS);
+  }
 }
 
 /** The events without messages that this author has posted before. */
@@ -119,7 +149,10 @@ async function withoutPosted(
   return events.filter((event) => !posted.has(messageOfEvent(event)));
 }
 
-/** Applies the events to the messages that they name, and gives new messages their place in the branch. */
+/**
+ * Applies the events to the messages that they name. Events of new messages say their place in the branch, unless a run may
+ * begin a message before them: then readers know it from the order of the log.
+ */
 async function fold(
   tx: Tx,
   { org, convId }: ConversationRef,
@@ -145,7 +178,7 @@ async function fold(
     const id = messageOfEvent(event);
     if (event.message) {
       if (transcript.has(id!)) invalid("message_id", `There is a message ${id} already. Send another id.`);
-      if (parent !== null) event.message.parent_id = parent;
+      if (parent !== null && run === null) event.message.parent_id = parent;
       if (others && parent === leaf) event.message.siblings = [...others, id!];
       parent = id!;
     } else if (id && !transcript.has(id)) {
@@ -156,7 +189,7 @@ async function fold(
   return { named, changed: transcript.last() };
 }
 
-function checkEvents({ newId, now }: PostDeps, poster: Poster, sent: readonly EventJson[]): EventJson[] {
+function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly EventJson[]): EventJson[] {
   if (sent.length === 0 || sent.length > MAX_EVENTS)
     invalid("events", `Send 1 to ${MAX_EVENTS} events at once.`);
   const events = structuredClone([...sent]);
@@ -170,7 +203,7 @@ function checkEvents({ newId, now }: PostDeps, poster: Poster, sent: readonly Ev
       if (message.role === "system" && !poster.asSystem)
         invalid("role", 'Only a service (chat:service) writes messages with the role "system".');
       message.author = poster.author;
-      message.created_at = new Date(now()).toISOString();
+      message.created_at = new Date(clock.now()).toISOString();
       delete message.parent_id;
       delete message.siblings;
       delete message.replies;

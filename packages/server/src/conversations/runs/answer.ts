@@ -8,7 +8,6 @@ import type {
 import { type Attributes, SpanStatusCode } from "@opentelemetry/api";
 import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
-import type { Resume } from "../engines/engine.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn } from "../engines/engine_turn.ts";
 import { publishWithFiles } from "../files/event_files.ts";
@@ -17,7 +16,7 @@ import { Fenced, StreamGone } from "../log/log.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { questionOf } from "../messages/question.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
-import { resumePoint } from "../messages/resume_point.ts";
+import type { ResumePoint } from "../messages/resume_point.ts";
 import { LeaseLost, RunRecorder } from "../messages/run_recorder.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
@@ -63,6 +62,8 @@ export interface ResumedRun {
   readonly waited: boolean;
   /** The messages of the run as they were stored, the user's included. */
   readonly messages: readonly TranscriptMessageJson[];
+  /** What is kept of them. */
+  readonly point: ResumePoint;
 }
 
 /** How long a failing append is retried before the run is given up. */
@@ -70,8 +71,8 @@ const APPEND_TIMEOUT_MS = 15_000;
 const HISTORY = { messages: 200, bytes: 1 << 20 };
 
 /**
- * Answers the turn of a run whose start is in the log: appends the engine's events and one end event. A run that is resumed
- * is cut back to its completed steps first. Returns the outcome.
+ * Answers the turn of a run whose start, or resumption, is in the log: appends the engine's events and one end event. Returns
+ * the outcome.
  */
 export async function answerTurn(
   context: Context,
@@ -88,7 +89,9 @@ export async function answerTurn(
   const recorder = new RunRecorder(context, {
     store: deps.messages,
     run,
-    messages: resumed?.messages ?? messagesOf([{ runId: run.runId, event: { message: questionOf(run) } }]),
+    messages: resumed
+      ? keptMessages(resumed)
+      : messagesOf([{ runId: run.runId, event: { message: questionOf(run) } }]),
     onLost: loseRun,
   });
   const recordedLog = new RecordedLog(runLog, recorder);
@@ -200,12 +203,11 @@ async function runEngine(
     if (signal.aborted) return signal.reason as RunOutcome;
     checkedOut = scope.enter(() => engines.checkOut(run));
     active.resumable = checkedOut.engine.resumable === true;
-    const resume = resumed && takeBack(publisher, resumed);
     const publishOnBoard = deps.publish && { publishOnBoard: deps.publish };
     const turn = openTurn(context, {
       ...{ run, history, signal, trace, files, publish, ...publishOnBoard },
       messageId: growingMessage(resumed) ?? context.newId(),
-      ...(resume && { resume }),
+      ...(resumed && { resume: { attempt: resumed.attempt, messages: resumed.point.messages } }),
       reportError: (error) => toolFailure(context, run, error),
     });
     const { finished, abandoned } = await runEngineTurn({
@@ -231,12 +233,9 @@ async function runEngine(
   }
 }
 
-/** Takes the unfinished step back, for readers too. Returns what the engine continues after. */
-function takeBack(publisher: RunPublisher, { attempt, waited, messages: all }: ResumedRun): Resume {
-  const { kept, interrupted, messages } = resumePoint(all, { waited });
-  publisher.push({ run_resumed: { attempt, kept } });
-  for (const tool_result of interrupted) publisher.push({ tool_result });
-  return { attempt, messages };
+/** The user's message, and what is kept of the answers. */
+export function keptMessages({ messages, point }: ResumedRun): TranscriptMessageJson[] {
+  return structuredClone([...messages.filter(({ role }) => role === "user"), ...point.messages]);
 }
 
 /** The id of the message that grew when the run was interrupted: it continues. */

@@ -83,7 +83,7 @@ export interface Leases {
   queuedConversations(limit: number, except: readonly string[]): Promise<ConversationId[]>;
   /** Claims runs with expired leases: of one conversation, or of any. */
   claimExpired(limit: number, conversation?: ConversationId): Promise<OrphanedRun[]>;
-  /** Continues an orphaned run on this server, under its new fence. False when the lease is lost. */
+  /** Continues an orphaned run on this server, under its new fence. Nobody posts until it has `started`. False when the lease is lost. */
   adopt(run: LeasedRun, resumed: number): Promise<boolean>;
   /** The milliseconds until the first lease of any server ends; undefined without leases. */
   nextExpiry(): Promise<number | undefined>;
@@ -276,7 +276,7 @@ export function openLeases(
 
     async adopt({ org, convId, runId, fence }, resumed) {
       const adopted = await database.query({
-        text: `UPDATE runtime.conversation_runs r SET fence = $4, resumed = $5, status = 'running' FROM runtime.conversations c
+        text: `UPDATE runtime.conversation_runs r SET fence = $4, resumed = $5, status = 'running', epoch = NULL FROM runtime.conversations c
           WHERE r.org_id = $1 AND r.run_id = $3 AND r.status IN ('running', 'waiting')
             AND c.org_id = $1 AND c.conv_id = $2 AND c.run_id = $3 AND c.fence = $4 RETURNING 1`,
         values: [org, convId, runId, fence, resumed],

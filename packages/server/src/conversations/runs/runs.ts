@@ -1,4 +1,5 @@
 import { KhalaError } from "@khala/contracts";
+import type { EventJson } from "@khala/contracts/conversation/v1";
 import { notFound } from "../../access/access.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
@@ -7,11 +8,11 @@ import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import { withTimeout } from "../../kit/timeout.ts";
 import { idKey } from "../conversation.ts";
-import { formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, StreamGone } from "../log/log.ts";
 import { questionEvents } from "../messages/question.ts";
+import { resumePoint } from "../messages/resume_point.ts";
 import type { ClaimedRun } from "../store.ts";
-import { type ActiveRun, type AnswerDeps, answerTurn, type ResumedRun } from "./answer.ts";
+import { type ActiveRun, type AnswerDeps, answerTurn, keptMessages, type ResumedRun } from "./answer.ts";
 import type { Leases } from "./leases.ts";
 import { authorityEnd, failed, type RunOutcome, shortLine, type WaitingOutcome } from "./outcome.ts";
 import { entryText, RunLog } from "./run_log.ts";
@@ -44,8 +45,8 @@ export interface Runs extends Service {
   begin(run: ClaimedRun): Promise<string>;
   /** Whether another server's run can continue here: its engine allows it, and this server accepts runs. */
   canResume(run: ClaimedRun): boolean;
-  /** Continues a run of another server in the background; resolves when its log is open. */
-  resume(run: ClaimedRun, resumed: ResumedRun): Promise<string>;
+  /** Continues a run of another server in the background; resolves when its resumption is durable. */
+  resume(run: ClaimedRun, resumed: Omit<ResumedRun, "point">): Promise<string>;
   /** The cursor of a run once its start is durable; undefined when it failed or is not on this server. */
   beginning(runId: string): Promise<string | undefined>;
   /** Stops a run, if it is on this server. */
@@ -67,6 +68,12 @@ export interface Runs extends Service {
   requireCapacity(org: string): void;
   /** The orgs that have reached their quota. */
   fullOrgs(): string[];
+}
+
+/** A run's log with its start, or its resumption, and the cursor before that. */
+interface WrittenStart {
+  readonly runLog: RunLog;
+  readonly cursor: string;
 }
 
 interface StartedRun extends ActiveRun {
@@ -130,7 +137,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     let runLog: RunLog;
     let cursor: string;
     try {
-      ({ runLog, cursor } = await (resumed ? openLog(run) : writeStart(active)));
+      ({ runLog, cursor } = await (resumed ? writeResumed(active, resumed) : writeStart(active)));
     } catch (thrown) {
       const error = thrown instanceof Fenced ? takenOver() : thrown;
       logger.warn({ err: (error as Error).message, run: run.runId }, "a run could not begin");
@@ -152,12 +159,28 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     await end(active, outcome, cursor);
   }
 
-  async function openLog({ logName: stream, generation, fence }: ClaimedRun) {
+  /** Takes the unfinished step back. Nobody posts in between: see `adopt`. */
+  async function writeResumed(active: StartedRun, resumed: ResumedRun): Promise<WrittenStart> {
+    const { run, lost } = active;
+    const { messages } = options;
+    const { attempt, point } = resumed;
+    const { runId, logName: stream, generation, fence } = run;
     const runLog = await RunLog.open(context, { log, stream, generation, fence });
-    return { runLog, cursor: formatCursor(runLog.position) };
+    const kept = point.kept.map(({ message_id = "" }) => message_id);
+    // With a position in this log, which may be a new one: its readers know from where on it has the run.
+    const stored =
+      (await messages.cutBack(run, kept)) &&
+      (await messages.save(run, keptMessages(resumed), runLog.position));
+    if (!stored) throw new Fenced("Another server has taken the run over.");
+    const results = point.interrupted.map((tool_result) => ({ tool_result }));
+    const events: EventJson[] = [{ run_resumed: { attempt, kept: point.kept } }, ...results];
+    const entries = events.map((event) => entryText(runId, event));
+    const written = { runLog, cursor: await runLog.append(entries, START_TIMEOUT_MS, lost.signal) };
+    await storeStart(active, written);
+    return written;
   }
 
-  async function writeStart(active: StartedRun): Promise<{ runLog: RunLog; cursor: string }> {
+  async function writeStart(active: StartedRun): Promise<WrittenStart> {
     const { run, lost } = active;
     const { runId, logName: stream, generation, fence, sender } = run;
     const now = new Date(clock.now()).toISOString();
@@ -179,8 +202,14 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
         throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
       });
     });
+    await storeStart(active, written);
+    return written;
+  }
+
+  async function storeStart({ run }: StartedRun, { runLog, cursor }: WrittenStart): Promise<void> {
+    const { runId, logName: stream, generation } = run;
     try {
-      const row = await leases.started(run, written.cursor, written.runLog.position);
+      const row = await leases.started(run, cursor, runLog.position);
       if (!row) {
         abandon(runId);
         // The conversation was deleted while the run started, and this has brought its log back.
@@ -190,7 +219,6 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       // The run is durable in the log; its row is updated at its end.
       logger.warn({ err: (error as Error).message, run: runId }, "a run's cursor was not stored");
     }
-    return written;
   }
 
   async function end(active: StartedRun, outcome: RunOutcome, cursor: string): Promise<void> {
@@ -313,7 +341,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
         return false;
       }
     },
-    resume: begin,
+    resume: (run, resumed) => begin(run, { ...resumed, point: resumePoint(resumed.messages, resumed) }),
     beginning: async (runId) => all.get(runId)?.beginning,
     stopRun,
     abandon,

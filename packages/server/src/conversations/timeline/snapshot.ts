@@ -45,7 +45,7 @@ export async function loadSnapshot(
     if (reader.ended) return undefined;
     const fold = new TailFold(reader.epoch, head, tail);
     // The table is ahead of this reader, or may be: runs that ended before the table was read are whole in it.
-    if (!fold.stored || fold.stored.seq > reader.head.seq) await reader.refresh();
+    if (!fold.stored || fold.newest > reader.head.seq) await reader.refresh();
     let position = fold.stored ?? (tail.activeRun === null ? head : await reader.oldest());
     let usable = true;
     // The check and the return happen in one tick: every later entry is delivered.
@@ -87,6 +87,11 @@ class TailFold {
     this.#moved = stored.length > 0 && !this.stored;
     this.#begun = this.stored !== undefined;
     for (const row of tail.rows) this.#note(row, epoch);
+  }
+
+  /** Up to here the table has some messages. */
+  get newest(): bigint {
+    return [...this.#positions.values()].reduce((max, seq) => (seq > max ? seq : max), 0n);
   }
 
   #note(row: MessageRow, epoch: string): void {

@@ -105,20 +105,21 @@ export class Transcript {
     return undefined;
   }
 
-  /** A message without a beginning of its own follows the last one of its run. */
+  /** A message without a beginning of its own follows the last one. It has the time of its run. */
   #message(id: string, runId: string): Message {
     const known = this.#messages.get(id);
     if (known) return known;
-    const before = this.#lastOf(runId);
-    const siblings = this.#siblingsOf(id, before?.message_id);
+    const parentId = this.#lastId();
+    const siblings = this.#siblingsOf(id, parentId);
+    const createdAt = this.#lastOf(runId)?.created_at;
     const message: Message = {
       message_id: id,
       role: "assistant",
       run_id: runId,
       parts: [],
       status: "streaming",
-      ...(before && { parent_id: before.message_id }),
-      ...(before?.created_at && { created_at: before.created_at }),
+      ...(parentId !== undefined && { parent_id: parentId }),
+      ...(createdAt && { created_at: createdAt }),
       ...(siblings && { siblings }),
     };
     this.#messages.set(id, message);
@@ -134,6 +135,12 @@ export class Transcript {
     return siblings;
   }
 
+  #lastId(): string | undefined {
+    let last: string | undefined;
+    for (const id of this.#messages.keys()) last = id;
+    return last;
+  }
+
   #lastOf(runId: string): Message | undefined {
     if (runId === "") return undefined;
     let last: Message | undefined;
@@ -145,7 +152,7 @@ export class Transcript {
     const { message_id: id = "", role = "assistant", text = "", parts = [] } = message;
     const { author, created_at } = message;
     const known = this.#messages.get(id);
-    const parent_id = message.parent_id || (known ? known.parent_id : this.#lastOf(runId)?.message_id);
+    const parent_id = message.parent_id || (known ? known.parent_id : this.#lastId());
     const others = known ? undefined : this.#siblingsOf(id, parent_id);
     const siblings = message.siblings ?? known?.siblings ?? others;
     const replies = message.replies ?? known?.replies;
@@ -236,15 +243,22 @@ export class Transcript {
   #resume(runId: string, { kept = [] }: RunResumedJson): void {
     this.#waiting.delete(runId);
     const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
+    const gone = new Map<string, Message>();
     for (const [id, message] of this.#messages) {
+      const removed = gone.get(message.parent_id ?? "");
+      if (removed) follow(message, removed);
       if (message.run_id !== runId || message.role === "user") continue;
       const count = counts.get(id);
-      if (count === undefined) {
+      if (count !== undefined) message.parts.splice(count);
+      else {
         this.#messages.delete(id);
+        gone.set(id, message);
         const parent = this.#messages.get(message.parent_id ?? "");
         if (parent && message.siblings) parent.replies = message.siblings.filter((other) => other !== id);
-      } else message.parts.splice(count);
+      }
     }
+    for (const { parent_id = "", siblings } of this.#messages.values())
+      if (gone.size > 0 && siblings) delete this.#messages.get(parent_id)?.replies;
   }
 
   #end(runId: string, status: string, end: RunEnd): void {
@@ -255,4 +269,12 @@ export class Transcript {
     }
     if (this.#running === runId) this.#running = undefined;
   }
+}
+
+/** A message that followed one that was removed takes its place. */
+function follow(message: Message, { message_id: id, parent_id, siblings }: Message): void {
+  const others = siblings?.filter((other) => other !== id && other !== message.message_id);
+  if (parent_id) message.parent_id = parent_id;
+  else delete message.parent_id;
+  if (others) message.siblings = [...others, message.message_id];
 }

@@ -76,6 +76,8 @@ CREATE TABLE runtime.conversation_runs (
   -- Tools that the client executes in this turn: openagents.conversation.v1.ClientTool.
   tools jsonb,
   fence bigint,
+  -- The log that has its start, or its last resumption; null until then. Meanwhile nobody posts: messages are stored in the
+  -- order of the log.
   epoch text,
   -- The log position before the run; null until its first entry is appended.
   cursor text,
