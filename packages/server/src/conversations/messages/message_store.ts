@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import type { Database } from "../../database/database.ts";
+import type { Database, Statement } from "../../database/database.ts";
 import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { childrenOf, jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "./message_row.ts";
@@ -100,6 +100,18 @@ export function openMessageStore(database: Database): MessageStore {
     return pageOf(rows.map(parsed));
   }
 
+  /** Changes messages of a run, unless its lease is lost. The lock comes first: the change sees what its last holder has written. */
+  async function whileHeld({ org, convId, runId, fence }: WritingRun, change: Statement): Promise<boolean> {
+    const lock = {
+      name: "messages_lock",
+      text: `SELECT FROM runtime.conversations
+        WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE`,
+      values: [org, convId, runId, fence],
+    };
+    const [, rows] = await database.transaction([lock, change]);
+    return rows![0]!.held as boolean;
+  }
+
   return {
     async tail({ org, convId, generation }, { messages, bytes }) {
       const rows = await database.query<Walked & { readonly active: string | null }>({
@@ -160,12 +172,12 @@ export function openMessageStore(database: Database): MessageStore {
 
     question: (run) => findQuestion(database, run),
 
-    async save({ org, convId, runId, fence }, messages, { epoch, seq, time }) {
-      const [row] = await database.query<{ held: boolean }>({
+    save(run, messages, { epoch, seq, time }) {
+      const { org, convId, runId, fence } = run;
+      return whileHeld(run, {
         name: "messages_save",
         text: `WITH held AS MATERIALIZED (
-            SELECT leaf_id FROM runtime.conversations
-            WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE
+            SELECT leaf_id FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3
           ), incoming AS MATERIALIZED (
             SELECT i.n, i.v, i.v ->> 'message_id' AS message_id, EXISTS (
               SELECT FROM runtime.messages m
@@ -190,15 +202,14 @@ export function openMessageStore(database: Database): MessageStore {
           SELECT EXISTS (SELECT FROM held) AS held`,
         values: [org, convId, runId, fence, jsonb(messages), epoch, seq, time],
       });
-      return row!.held;
     },
 
-    async cutBack({ org, convId, runId, fence }, kept) {
-      const [row] = await database.query<{ held: boolean }>({
+    cutBack(run, kept) {
+      const { org, convId, runId, fence } = run;
+      return whileHeld(run, {
         name: "messages_cut_back",
         text: `WITH RECURSIVE held AS MATERIALIZED (
-            SELECT leaf_id FROM runtime.conversations
-            WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3 FOR NO KEY UPDATE
+            SELECT FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 AND fence = $4 AND run_id = $3
           ), gone AS (
             DELETE FROM runtime.messages m USING held
             WHERE m.org_id = $1 AND m.run_id = $3 AND m.conv_id = $2 AND m.role <> 'user' AND m.message_id <> ALL ($5::text[])
@@ -221,7 +232,6 @@ export function openMessageStore(database: Database): MessageStore {
           SELECT EXISTS (SELECT FROM held) AS held`,
         values: [org, convId, runId, fence, kept],
       });
-      return row!.held;
     },
   };
 }

@@ -3,6 +3,7 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
+import { openMessageStore } from "../messages/message_store.ts";
 import {
   engineOf,
   eventsOf,
@@ -191,4 +192,56 @@ test("a post waits for the start of a run that was claimed before it", async () 
   const { live, stored } = await liveAndStored(server, conv);
   expect(live.findIndex(([, id]) => id === "q2")).toBeLessThan(live.findIndex(([, id]) => id === "p1"));
   expect(stored).toEqual(live);
+});
+
+test("an answer that is stored while a post is under way stays before it", async () => {
+  await using servers = await Servers.open();
+  const appending = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  const engine = new GatedEngine();
+  const server = await servers.start({
+    engine: engine.factory,
+    wrapLog: (log) => ({
+      ...log,
+      async append(stream, entries, options) {
+        if (entries[0]!.includes('"p1"')) {
+          appending.resolve();
+          await release.promise;
+        }
+        return log.append(stream, entries, options);
+      },
+    }),
+  });
+  const { plane, log } = server;
+  const conv = `conv-${randomUUID()}`;
+  const { run_id: runId = "" } = await plane.chat(ada, { convId: conv, message: "one" });
+  const word = await until("a word", async () =>
+    (await eventsOf(log, conv)).find(({ event }) => event.text_delta),
+  );
+  const posted = plane.post(ada, conv, [text("p1", "By the way")]);
+  await appending.promise;
+  const [{ org, fence, epoch }] = (await servers.database.query<{
+    org: string;
+    fence: bigint;
+    epoch: string;
+  }>({
+    text: "SELECT org_id AS org, fence, epoch FROM runtime.conversation_runs WHERE run_id = $1",
+    values: [runId],
+  })) as [{ org: string; fence: bigint; epoch: string }];
+  const run = { org, convId: conv, runId, fence };
+  const answer = messagesOf([word]);
+  const stored = openMessageStore(servers.database).save(run, answer, { epoch, seq: word.seq, time: 0 });
+  await until("the store waits", async () => {
+    const waiting = await servers.database.query({
+      text: `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    });
+    return waiting.length > 0;
+  });
+  release.resolve();
+  await Promise.all([posted, stored]);
+  engine.release("one");
+  await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
+  const { live, stored: rows } = await liveAndStored(server, conv);
+  expect(live.at(-1)).toEqual([answer[0]!.message_id, "p1"]);
+  expect(rows).toEqual(live);
 });
