@@ -51,8 +51,8 @@ export interface ActiveRun {
   readonly lost: AbortController;
   /** False when this server cannot complete the run: a takeover has to. */
   writable: boolean;
-  /** Whether the engine that answers can continue on another server. */
-  resumable: boolean;
+  /** Whether the engine that answers can continue on another server; undefined before there is one. */
+  resumable: boolean | undefined;
 }
 
 /** A run that this server resumes. */

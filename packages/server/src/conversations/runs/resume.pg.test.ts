@@ -4,7 +4,7 @@ import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
 import type { EngineFactory, Turn } from "../engines/engine.ts";
-import { endOf, eventsOf, GatedEngine, kindsOf, Servers } from "../test_support.ts";
+import { endOf, eventsOf, GatedEngine, kindsOf, Servers, stallFirstOpen } from "../test_support.ts";
 
 const ada = testViewer();
 const convId = () => `conv-${randomUUID()}`;
@@ -160,4 +160,29 @@ test("another server starts a queued run whose server was lost before it began, 
   expect(await kindsOf(last.log, conv, second.run_id)).toEqual(
     expect.arrayContaining(["run_started", "message", "run_finished"]),
   );
+});
+
+test("a server that stops leaves a run that has begun, and has no engine yet, to another one", async () => {
+  await using servers = await Servers.open();
+  const worker = new Worker();
+  worker.hang = false;
+  let stall: ReturnType<typeof stallFirstOpen> | undefined;
+  const a = await servers.start({
+    engine: worker.factory,
+    wrapLog(log) {
+      stall = stallFirstOpen(log);
+      return stall.log;
+    },
+  });
+  const b = await servers.start({ engine: worker.factory });
+  const conv = convId();
+  const sent = a.plane.chat(ada, { convId: conv, message: "How many?" });
+  await stall!.stalled;
+  const handedOver = a.plane.drain(0);
+  stall!.release();
+  await handedOver;
+  await a.plane.stop();
+  const { run_id } = await sent;
+  expect(await until("the end", () => endOf(b.log, conv, run_id!))).toHaveProperty("run_finished");
+  expect(await said(servers, conv)).toEqual(WHOLE);
 });

@@ -98,6 +98,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   /** The places of runs that are about to be claimed. */
   const reserved = new Map<string, () => void>();
   let draining = false;
+  let leaving = false;
   let stopping = false;
 
   function begin(run: ClaimedRun, resumed?: ResumedRun): Promise<string> {
@@ -107,7 +108,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       abort: new AbortController(),
       lost: new AbortController(),
       writable: true,
-      resumable: false,
+      resumable: undefined,
       beginning: promise.catch(() => undefined),
       done: Promise.resolve(),
     };
@@ -115,7 +116,8 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     reserved.delete(run.runId);
     all.set(run.runId, active);
     // Claimed during the stop: ends like the others.
-    if (stopping) active.abort.abort(SHUTTING_DOWN);
+    if (leaving) leaveToOthers(active);
+    else if (stopping) active.abort.abort(SHUTTING_DOWN);
     active.done = live(active, resumed, resolve, reject)
       .catch((error) =>
         logger.error({ err: error, run: run.runId }, "a run failed and is left for a takeover"),
@@ -278,6 +280,12 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     active?.abort.abort({ kind: "lost" } satisfies RunOutcome);
   }
 
+  /** Leaves a run to another server. */
+  function leaveToOthers(active: StartedRun): void {
+    active.writable = false;
+    abandon(active.run.runId);
+  }
+
   async function renewRuns(held: readonly StartedRun[]): Promise<void> {
     const rows = await leases.renew(held.map(({ run }) => run));
     const ours = new Map(rows.map(({ runId, stop }) => [runId, stop]));
@@ -358,11 +366,10 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
       return allEnded();
     },
     async handOver() {
-      const left = [...all.values()].filter(({ resumable }) => resumable);
-      for (const active of left) {
-        active.writable = false;
-        abandon(active.run.runId);
-      }
+      leaving = true;
+      // Without an engine yet, nothing is lost.
+      const left = [...all.values()].filter(({ resumable }) => resumable !== false);
+      for (const active of left) leaveToOthers(active);
       const ended = Promise.all(left.map(({ done }) => done));
       await withTimeout(clock, SHUTDOWN_TIMEOUT_MS, ended, undefined);
     },
