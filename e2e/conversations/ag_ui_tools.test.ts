@@ -111,6 +111,14 @@ async function openAgent() {
   };
 }
 
+/** What the audit log says of the decisions in a conversation. */
+const audited = (convId: string) =>
+  database.database.query<{ subject: string; outcome: string }>({
+    text: `SELECT subject, outcome FROM runtime.audit_log
+      WHERE action = 'tool_call.decide' AND starts_with(resource, $1) ORDER BY id`,
+    values: [`/chat/${convId}/tools/`],
+  });
+
 const shown = ({ messages }: HttpAgent) => messages.map(({ role, content }) => `${role}: ${content ?? ""}`);
 
 test("the server's engine calls a frontend tool, whose output continues the run", async () => {
@@ -148,6 +156,7 @@ test("an approval is an interrupt, and resume answers it", async () => {
     "assistant: pay: true. ",
   ]);
   expect(await server.settled(threadId)).toBe("finished");
+  expect(await audited(threadId)).toEqual([{ subject: "user-1", outcome: "ok" }]);
 });
 
 test("cancelling an interrupt denies the call", async () => {

@@ -105,6 +105,14 @@ const open = (name: TransportName, id: string, messages: UIMessage[] = [], on = 
     },
   });
 
+/** What the audit log says of the decisions in a conversation. */
+const audited = (convId: string) =>
+  database.database.query<{ subject: string; outcome: string }>({
+    text: `SELECT subject, outcome FROM runtime.audit_log
+      WHERE action = 'tool_call.decide' AND starts_with(resource, $1) ORDER BY id`,
+    values: [`/chat/${convId}/tools/`],
+  });
+
 interface ToolPart {
   readonly type: string;
   readonly toolCallId: string;
@@ -145,6 +153,7 @@ test.each(TRANSPORTS)(
     const [, stored] = await reloaded(id);
     expect(textOf(stored)).toBe(textOf(chat.messages[1]));
     expect(stored!.id).toBe(chat.messages[1]!.id);
+    expect(await audited(id)).toEqual([{ subject: "user-1", outcome: "ok" }]);
   },
 );
 
@@ -217,4 +226,6 @@ test("a decision over HTTP continues the run, and a page's second decision gets 
     409,
     { error: { code: "already_decided" } },
   ]);
+  const outcomes = (await audited(id)).map(({ outcome }) => outcome);
+  expect(outcomes).toEqual(["ok", "ok", "already_decided"]);
 });

@@ -45,7 +45,7 @@ export const ACTIONS = {
   "conversation.read": { ...chat, roles: ["member", "viewer"] },
   "conversation.write": { ...chat, roles: ["member"] },
   // A tool call that a run waits for: a person approves it, or a client executes it.
-  "tool_call.decide": { ...chat, roles: ["member"] },
+  "tool_call.decide": { ...chat, roles: ["member"], audited: true },
   // Participants.
   "conversation.manage": { ...chat, audited: true },
   // A queued message, whose owner is its author.

@@ -167,8 +167,8 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     workerRoutes(http, options.blackboard, revocations, signal);
   }
   const bodyLimit = Math.max(settings.maxBodyBytes, MAX_BODY_WITH_FILES);
-  aiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
-  agUiRoutes(http, context, { conversations, revocations, signal, bodyLimit });
+  aiRoutes(http, context, { conversations, audit: options.audit, revocations, signal, bodyLimit });
+  agUiRoutes(http, context, { conversations, audit: options.audit, revocations, signal, bodyLimit });
   durableStreamsRoutes(http, context, {
     streams: options.streams,
     signal,
@@ -189,7 +189,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const endpoints = [
     phoenixEndpoint(context, { channels, maxChannels: settings.limits.channels }),
     conversationEndpoint(context, conversations),
-    aiEndpoint(context, { conversations }),
+    aiEndpoint(context, { conversations, audit: options.audit }),
   ];
   const sockets = openSockets(context, {
     verifier: auth.verifier,

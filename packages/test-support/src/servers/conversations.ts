@@ -5,6 +5,7 @@ import type {
   ConversationStateJson,
 } from "@khala/contracts/conversation/v1";
 import { readConfig } from "@khala/server";
+import { openAudit } from "../../../server/src/access/audit.ts";
 import { defineApp } from "../../../server/src/app.ts";
 import type { EngineFactory } from "../../../server/src/conversations/engines/engine.ts";
 import type { Log, Position } from "../../../server/src/conversations/log/log.ts";
@@ -35,7 +36,7 @@ import { TimelineSocket } from "../clients/timeline_socket.ts";
 import { TimelineView } from "../clients/timeline_view.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
-import { noAudit, testViewer } from "../kit/viewer.ts";
+import { testViewer } from "../kit/viewer.ts";
 import { ManualEngine } from "./manual_engine.ts";
 
 export interface ConversationServerOptions {
@@ -150,11 +151,13 @@ export async function startConversations(
   const revocations = openStoredRevocations(database, context, 10_000, () => {});
   closers.push(() => revocations.stop());
   const auth = await openAuth(authSettings(config, true), context, revocations);
+  const audit = openAudit(database, context, { keepMs: 3_600_000, lines: false });
+  closers.push(() => audit.stop());
   const gateway = await openGateway(context, {
     settings: gatewaySettings(config, true),
     auth,
     revocations,
-    audit: noAudit,
+    audit,
     database,
     authority,
     sync,

@@ -20,7 +20,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
     const input = readInput(request.body);
     const continuation = readAgUiContinuation(request.body);
     const run = continuation
-      ? await continueRun(conversations, viewer, continuation)
+      ? await continueRun(options, { viewer, address: request.ip }, continuation)
       : await startRun(
           context,
           conversations,

@@ -25,7 +25,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     const { id, messages, trigger, messageId, ...params } = Object(request.body) as Sent;
     const continuation = readAiContinuation({ id, messages, trigger });
     const run = continuation
-      ? await continueRun(conversations, viewer, continuation)
+      ? await continueRun(options, { viewer, address: request.ip }, continuation)
       : await startRun(
           context,
           conversations,

@@ -1,4 +1,5 @@
 import { inexactInteger, inexactIntegerError, KhalaError } from "@khala/contracts";
+import type { Audit } from "../../access/audit.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { wireFrame } from "../../kit/wire_frame.ts";
@@ -17,6 +18,7 @@ import { continueRun } from "./continued_run.ts";
 
 export interface AiDoorOptions {
   readonly conversations: ConversationPlane;
+  readonly audit: Audit;
   /** How many answers one socket may stream at the same time. */
   readonly maxRequests?: number;
 }
@@ -50,7 +52,7 @@ const MAX_ID = 255;
  */
 export function aiEndpoint(
   context: Context,
-  { conversations, maxRequests = 32 }: AiDoorOptions,
+  { conversations, audit, maxRequests = 32 }: AiDoorOptions,
 ): SocketEndpoint {
   return {
     path: "/ai/ws",
@@ -58,7 +60,7 @@ export function aiEndpoint(
     action: "conversation.write",
     open: ({ searchParams }) => {
       const policy = searchParams.get("policy") ?? undefined;
-      return (connection) => new AiSocket(connection, context, { conversations, maxRequests, policy });
+      return (connection) => new AiSocket(connection, context, { conversations, audit, maxRequests, policy });
     },
   };
 }
@@ -162,9 +164,10 @@ class AiSocket implements ClientSocket {
     const { body, metadata } = frame;
     const params = { ...(metadata !== undefined && { metadata }), ...Object(body) };
     const { viewer } = this.#connection;
+    const by = { viewer, address: this.#connection.remote };
     const continuation = readAiContinuation(frame);
     const run = continuation
-      ? await continueRun(conversations, viewer, continuation)
+      ? await continueRun(this.#options, by, continuation)
       : await startRun(this.#context, conversations, viewer, readAiRequest(frame, params, policy));
     await this.#frame(request, { type: "start" });
     const chunks = new AiChunks(run.runId, continuation?.known);

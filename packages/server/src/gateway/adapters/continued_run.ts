@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { DecideToolResponseJson } from "@khala/contracts/conversation/v1";
+import type { Audit } from "../../access/audit.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { CallDecision } from "../../conversations/waiting/decide.ts";
@@ -28,17 +29,24 @@ export const NOTHING_KNOWN: KnownParts = { messages: [], calls: [], executed: []
 /** Refused as a decision, without an effect on the others: executed by the server, or decided before. */
 const PASSED_OVER: ReadonlySet<string> = new Set(["not_found", "already_decided"]);
 
-/** Decides the calls. Throws unless at least one of the decisions is the run's. */
+export interface ContinueDeps {
+  readonly conversations: Pick<ConversationPlane, "decideCalls">;
+  readonly audit: Pick<Audit, "around">;
+}
+
+/** Decides the calls, each with an entry in the audit log. Throws unless at least one of the decisions is the run's. */
 export async function continueRun(
-  conversations: Pick<ConversationPlane, "decideCalls">,
-  caller: Caller,
+  { conversations, audit }: ContinueDeps,
+  { viewer: caller, address }: { readonly viewer: Caller; readonly address: string },
   { convId, decisions }: Continuation,
 ): Promise<FollowedRun> {
   let last: DecideToolResponseJson | undefined;
   let refused: unknown;
   for (const decision of decisions) {
     try {
-      last = await conversations.decideCalls(caller, convId, [decision]);
+      const resource = `/chat/${convId}/tools/${encodeURIComponent(decision.callId)}`.slice(0, 600);
+      const what = { viewer: caller, action: "tool_call.decide" as const, resource, address };
+      last = await audit.around(what, () => conversations.decideCalls(caller, convId, [decision]));
     } catch (error) {
       if (!(error instanceof KhalaError) || !PASSED_OVER.has(error.code)) throw error;
       refused = error;

@@ -1,5 +1,6 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
 import type { FastifyReply } from "fastify";
+import type { Audit } from "../../access/audit.ts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
@@ -11,6 +12,7 @@ import { type FollowedRun, followRun } from "./ai_run.ts";
 /** Dependencies of the HTTP adapters. */
 export interface AdapterOptions {
   readonly conversations: ConversationPlane;
+  readonly audit: Audit;
   readonly revocations: Revocations;
   /** Aborts when the server shuts down: streams are cut, and clients resume them elsewhere. */
   readonly signal: AbortSignal;

@@ -119,6 +119,11 @@ export class Connection {
     return this.#viewer;
   }
 
+  /** The address of the client. */
+  get remote(): string {
+    return this.#options.remote;
+  }
+
   /** Verifies a new token and uses it from now on. */
   async authenticate(token: string): Promise<Viewer> {
     this.#viewer = await this.#options.authenticate(this.#viewer, token);
