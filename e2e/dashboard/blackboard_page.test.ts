@@ -274,6 +274,31 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     expect(context.problems).toEqual([]);
   });
 
+  test("approves and rejects tool calls of conversations, whose runs go on", async () => {
+    await using context = await browser.context();
+    for (const what of ["the invoice", "the yacht"])
+      await server.post("/chat", { conv_id: what.replace(" ", "-"), message: `/approve ${what}` });
+    const page = await context.open(`${server.url}/blackboard?tab=approvals`);
+    const card = (what: string) => page.getByRole("listitem").filter({ hasText: what });
+    await card("the invoice").getByRole("button", { name: "Approve the tool approve" }).click();
+    await page.getByText("Approved. The run goes on.").waitFor();
+    await card("the invoice").waitFor({ state: "detached" });
+    await card("the yacht").getByRole("button", { name: "Reject the tool approve" }).click();
+    await page.getByRole("textbox", { name: "Reason" }).fill("Too large.");
+    await page.getByRole("dialog").getByRole("button", { name: "Reject" }).click();
+    await page.getByText("Rejected. The run goes on without it.").waitFor();
+    await card("the yacht").waitFor({ state: "detached" });
+    for (const [id, end] of [
+      ["the-invoice", "Done: the invoice"],
+      ["the-yacht", "Not done. Too large."],
+    ])
+      await eventually(`${id} says "${end}"`, async () => {
+        const headers = { authorization: `Bearer ${await server.token()}` };
+        return (await (await fetch(`${server.url}/chat/${id}`, { headers })).text()).includes(end!);
+      });
+    expect(context.problems).toEqual([]);
+  });
+
   test("shows the timeline of a correlation, with links to its artifacts", async () => {
     await using context = await browser.context();
     await publish("a kingfisher", "story");
