@@ -186,3 +186,18 @@ test("a server that stops leaves a run that has begun, and has no engine yet, to
   expect(await until("the end", () => endOf(b.log, conv, run_id!))).toHaveProperty("run_finished");
   expect(await said(servers, conv)).toEqual(WHOLE);
 });
+
+test("GET /chat/:id answers while a run is resumed in a log that replaces a lost one", async () => {
+  await using servers = await Servers.open();
+  const worker = new Worker();
+  const lost = await lostServer(servers, worker.factory);
+  const conv = convId();
+  await lost.plane.chat(ada, { convId: conv, message: "How many?" });
+  await until("the result", async () => (await kindsOf(lost.log, conv)).includes("tool_result"));
+  await lost.log.delete(`chat:${conv}`);
+  const other = await servers.start({ engine: worker.factory, leaseMs: 500 });
+  await until("it goes on", async () => (await kindsOf(other.log, conv)).includes("run_resumed"));
+  const { messages, run } = await other.plane.state(ada, conv);
+  expect(messages![0]).toMatchObject({ parts: [{ text: "How many?" }] });
+  expect(run).toMatchObject({ status: "running" });
+});

@@ -338,3 +338,29 @@ test("the next sweep reports a run's end that the event log never got", async ()
     return rows.length === 1;
   });
 });
+
+test("GET /chat/:id answers while a lost run ends in a log that replaces a lost one", async () => {
+  await using servers = await Servers.open();
+  const engine = engineOf(async function* (_, signal) {
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+  });
+  const clock = new ManualClock(Date.now());
+  const lost = await servers.start({ engine, clock, leaseMs: 500 });
+  const conv = convId();
+  const { run_id } = await lost.plane.chat(ada, { convId: conv, message: "one" });
+  await lost.log.delete(`chat:${conv}`);
+  const gate = Promise.withResolvers<void>();
+  const next = await servers.start({
+    engine,
+    leaseMs: 500,
+    // The end of the run is in the log, and not in its row yet.
+    wrapDatabase: (database) => ({
+      ...database,
+      interactive: (work, mode) => gate.promise.then(() => database.interactive(work, mode)),
+    }),
+  });
+  await until("the end", () => endOf(next.log, conv, run_id!));
+  const state = await next.plane.state(ada, conv).finally(gate.resolve);
+  expect(state.messages).toMatchObject([{ parts: [{ text: "one" }] }]);
+  expect(state.last_run).toMatchObject({ status: "failed", error: { code: "server_lost" } });
+});

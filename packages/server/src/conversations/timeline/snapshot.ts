@@ -7,7 +7,7 @@ import type { Position } from "../log/log.ts";
 import { type MessageRow, messageOf, positionOf } from "../messages/message_row.ts";
 import type { MessageStore, PageLimits, Tail } from "../messages/message_store.ts";
 import type { ConversationReader } from "./reader.ts";
-import { readEntry, type TimelineEvent } from "./timeline.ts";
+import { endsRun, readEntry, type TimelineEvent } from "./timeline.ts";
 import { type RunEnd, Transcript } from "./transcript.ts";
 
 /** The newest messages of a conversation at a position of its log. */
@@ -106,8 +106,8 @@ class TailFold {
     if (event.runId === "") this.#addForeign(event);
     else if (this.#begun) this.#transcript.add(event);
     else if (event.runId === this.#tail.activeRun) {
-      // Its row was read before the run continued in this log.
-      if (this.#moved) return false;
+      // Its row was read before the run continued in this log. A lost run may end here without having continued.
+      if (this.#moved && !endsRun(event)) return false;
       this.#begun = true;
       this.#transcript.add(event);
     }
