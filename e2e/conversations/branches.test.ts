@@ -152,6 +152,37 @@ test("an AG-UI agent that truncates its messages and runs again gets a new answe
   await isAsReloaded();
 });
 
+test("an AG-UI agent that replaces a message by one with a new id edits it", async () => {
+  const conv = newConv();
+  const headers = { authorization: `Bearer ${await server.token()}` };
+  const open = () => new HttpAgent({ url: `${server.url}/ag-ui`, threadId: conv, headers });
+  const agent = open();
+  const run = (of = agent) => of.runAgent({ runId: randomUUID() });
+  const isAsReloaded = async () =>
+    expect((await reloaded(conv)).map(({ id }) => id)).toEqual(agent.messages.map(({ id }) => id));
+
+  agent.addMessage({ id: "q1", role: "user", content: "Hi" });
+  await answer(conv, 1, "Hi", run());
+  agent.addMessage({ id: "q2", role: "user", content: "Why?" });
+  await answer(conv, 2, "Why?", run());
+  agent.addMessage({ id: "q3", role: "user", content: "Really?" });
+  await answer(conv, 3, "Really?", run());
+  await isAsReloaded();
+  // Both the question and what followed its answer are replaced.
+  agent.setMessages([...agent.messages.slice(0, 2), { id: "q2b", role: "user", content: "Why not?" }]);
+  expect(await answer(conv, 4, "Why not?", run())).toEqual(["Hi", "Hi 1"]);
+  await isAsReloaded();
+  const { messages = [] } = await server.state(conv);
+  expect(messages[2]).toMatchObject({ message_id: "q2b", siblings: ["q2", "q2b"] });
+  // The next one follows, and so does that of an agent that has no earlier messages.
+  agent.addMessage({ id: "q4", role: "user", content: "So" });
+  expect(await answer(conv, 5, "So", run())).toEqual(["Hi", "Hi 1", "Why not?", "Why not? 4"]);
+  await isAsReloaded();
+  const other = open();
+  other.addMessage({ id: "q5", role: "user", content: "And?" });
+  expect(await answer(conv, 6, "And?", run(other))).toHaveLength(6);
+});
+
 describe("@khala/client", () => {
   const clients: KhalaClient[] = [];
   afterAll(() => Promise.all(clients.map((client) => client.close())));

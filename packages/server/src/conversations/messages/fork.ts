@@ -19,6 +19,11 @@ export interface ForkRequest {
   readonly resent?: "regenerate" | "edit" | "either" | undefined;
   /** With `resent`: the answer that is replaced. */
   readonly answerId?: string | undefined;
+  /**
+   * With `resent`: the user's message before it that the client shows. A new message edits the question that follows that one,
+   * for clients that give an edited message another id.
+   */
+  readonly follows?: string | undefined;
 }
 
 /** The content of a message. */
@@ -55,7 +60,7 @@ const FOUND = `m.message_id AS "messageId", m.parent_id AS "parentId", m.role, m
 export async function resolveFork(
   tx: Tx,
   conversation: ConversationId,
-  { regenerate, edit, resent, answerId }: ForkRequest,
+  { regenerate, edit, resent, ...client }: ForkRequest,
   content: QuestionContent,
   newId: () => string,
 ): Promise<PlacedContent> {
@@ -67,13 +72,13 @@ export async function resolveFork(
     return version(tx, conversation, edited, content);
   }
   if (resent === undefined) return { ...content, regenerate: null, edit: null };
-  return resolveResent(tx, conversation, { resent, answerId }, content, newId);
+  return resolveResent(tx, conversation, { resent, ...client }, content, newId);
 }
 
 async function resolveResent(
   tx: Tx,
   conversation: ConversationId,
-  { resent, answerId }: Pick<ForkRequest, "resent" | "answerId">,
+  { resent, answerId, follows }: Omit<ForkRequest, "regenerate" | "edit">,
   content: QuestionContent,
   newId: () => string,
 ): Promise<PlacedContent> {
@@ -81,7 +86,10 @@ async function resolveResent(
   if (resent === "regenerate" && answer?.role === "assistant")
     return again(tx, conversation, answer.messageId, await questionOf(tx, conversation, answer.messageId));
   const stored = await find(tx, conversation, content.messageId);
-  if (stored?.role !== "user") return { ...content, regenerate: null, edit: null };
+  if (stored?.role !== "user") {
+    const edited = stored || follows === undefined ? undefined : await askedAfter(tx, conversation, follows);
+    return edited ? version(tx, conversation, edited, content) : { ...content, regenerate: null, edit: null };
+  }
   if (resent !== "edit") {
     const shown = (await onActiveBranch(tx, conversation, stored)) ?? stored;
     const same = [shown, stored].find((of) => resent === "regenerate" || hasContent(of, content));
@@ -160,6 +168,32 @@ async function onActiveBranch(
       )
       SELECT ${FOUND} FROM up m WHERE m.parent_id IS NOT DISTINCT FROM $3 AND m.role = 'user' ORDER BY n DESC LIMIT 1`,
     values: [org, convId, parentId],
+  });
+  return row;
+}
+
+/** The question that follows a user's message, or another version of it, on the active branch. */
+async function askedAfter(tx: Tx, conversation: ConversationId, id: string): Promise<Found | undefined> {
+  const before = await find(tx, conversation, id);
+  const shown = before?.role === "user" ? await onActiveBranch(tx, conversation, before) : undefined;
+  if (!shown) return undefined;
+  const { org, convId } = conversation;
+  const [row] = await tx.query<Found>({
+    name: "message_asked_after",
+    text: `WITH RECURSIVE up AS (
+        SELECT m.*, 1 AS n FROM runtime.conversations c
+        JOIN runtime.messages m ON m.org_id = $1 AND m.conv_id = $2 AND m.message_id = c.leaf_id
+        WHERE c.org_id = $1 AND c.conv_id = $2
+        UNION ALL
+        SELECT m.*, up.n + 1 FROM up CROSS JOIN LATERAL (
+          SELECT * FROM runtime.messages m WHERE m.org_id = $1 AND m.conv_id = $2 AND m.message_id = up.parent_id OFFSET 0
+        ) m WHERE up.message_id <> $3 AND up.n < ${MAX_STEPS}
+      )
+      SELECT ${FOUND} FROM up m
+      WHERE m.role = 'user' AND m.run_id IS NOT NULL AND m.message_id <> $3
+        AND EXISTS (SELECT FROM up WHERE message_id = $3)
+      ORDER BY n DESC LIMIT 1`,
+    values: [org, convId, shown.messageId],
   });
   return row;
 }

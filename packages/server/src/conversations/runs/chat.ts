@@ -134,7 +134,7 @@ async function admit(
     tools,
     trace,
   } = command;
-  const { regenerate, edit, resent, answerId } = command;
+  const { regenerate, edit, resent, answerId, follows } = command;
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
   if (policy !== "reject") {
@@ -146,7 +146,7 @@ async function admit(
   }
   const run = {
     ...{ caller, convId, runId, message, parts, params, tools, key, policy, opened, trace },
-    ...{ regenerate, edit, resent, answerId },
+    ...{ regenerate, edit, resent, answerId, follows },
   };
   let claimed = false;
   try {

@@ -80,10 +80,16 @@ function readCommand(
     ...(policy !== undefined && { policy }),
   };
   const command = readChat(sent);
-  // A client that cuts its messages back and runs again sends a message that is stored: as it was, or changed.
-  const { id } = last;
-  const named = typeof id === "string" && /^[\x20-\x7e]{1,200}$/.test(id);
-  return named ? { ...command, messageId: id, resent: "either" } : command;
+  // A client that cuts its messages back and runs again sends a message that is stored, as it was or changed, or a new one
+  // instead of what follows the rest.
+  const before = (messages as unknown[]).slice(0, -1).findLast((of) => Object(of).role === "user");
+  const [messageId, follows] = [last, before].map(idOf);
+  return messageId === undefined ? command : { ...command, messageId, resent: "either", follows };
+}
+
+function idOf(message: unknown): string | undefined {
+  const { id } = Object(message) as { id?: unknown };
+  return typeof id === "string" && /^[\x20-\x7e]{1,200}$/.test(id) ? id : undefined;
 }
 
 /** The client's own properties are the params; its state and context are in them by their names. */
