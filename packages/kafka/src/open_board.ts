@@ -21,6 +21,7 @@ import { openProducers } from "./producers/producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { createOrVerifyTopics } from "./topics/topic_setup.ts";
 import { largestTask, topicNames, topicSpecs } from "./topics/topics.ts";
+import { openTaskCounts } from "./views/task_counts.ts";
 import { openViews } from "./views/views.ts";
 
 /** The limits of one partition of an agent's tasks in this process. */
@@ -66,6 +67,8 @@ export async function openBoard(
     opened.push(views);
     const retries = await openRetryCounts(context, { offsets, settings, names });
     opened.push(retries);
+    const tasks = openTaskCounts(context, { offsets, settings, names, agents });
+    opened.push(tasks);
     const { observer, route } = options;
     const publisher = openPublisher(context, {
       producers,
@@ -162,7 +165,7 @@ export async function openBoard(
       );
     };
 
-    const { get, known, recent, lag, correlations, deadLetters, deadLettersById } = views;
+    const { get, known, recent, lag, correlations, deadLetters, deadLettersById, storedBytes } = views;
     let stopped: Promise<void> | undefined;
     return {
       get,
@@ -215,7 +218,8 @@ export async function openBoard(
       },
       counts,
       countsOf,
-      waiting: async () => undefined,
+      waiting: tasks.waiting,
+      storedBytes,
       stop() {
         stopped ??= closing();
         return stopped;

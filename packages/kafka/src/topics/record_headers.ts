@@ -6,6 +6,7 @@ export const HEADER = {
   traceparent: "traceparent",
   type: "khala-type",
   index: "khala-index",
+  org: "khala-org",
   agent: "khala-agent",
   deadLetterId: "khala-dead-letter-id",
   failureKind: "khala-failure-kind",

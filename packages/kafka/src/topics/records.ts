@@ -207,6 +207,7 @@ function taskHeaders(task: Task): Headers {
   return {
     [HEADER.type]: artifact.type,
     [HEADER.agent]: task.agent,
+    [HEADER.org]: artifact.org_id,
     ...trace(artifact.traceparent),
   };
 }

@@ -31,6 +31,7 @@ export class ArtifactIndex {
   /** Versions that were written here and not read back yet. */
   readonly #written = new Map<string, number>();
   readonly #oldestWritten = new OldestKeys(this.#written);
+  readonly #bytesOf = new Map<string, number>();
 
   constructor(context: Pick<Context, "log">, options: ArtifactIndexOptions) {
     this.#log = context.log;
@@ -39,6 +40,11 @@ export class ArtifactIndex {
 
   get size(): number {
     return this.#table.size;
+  }
+
+  /** The bytes of the newest versions, by org. */
+  get storedBytes(): ReadonlyMap<string, number> {
+    return this.#bytesOf;
   }
 
   /**
@@ -58,7 +64,9 @@ export class ArtifactIndex {
     }
     const known = this.#table.get(record.key);
     if (known && known.version > version) return undefined;
-    this.#table.set(record.key, { partition: record.partition, offset: record.at, version });
+    const bytes = record.value.length;
+    this.#table.set(record.key, { partition: record.partition, offset: record.at, version, bytes });
+    this.#count(record.key, bytes - (known?.bytes ?? 0));
     if (kept === undefined && this.#written.size === 0) return version;
     const key = kept ?? record.key.toString();
     const written = this.#written.get(key) ?? 0;
@@ -113,12 +121,24 @@ export class ArtifactIndex {
     return decoded.value;
   }
 
+  #count(key: Buffer, bytes: number): void {
+    if (bytes === 0) return;
+    const org = orgOfKey(key);
+    this.#bytesOf.set(org, (this.#bytesOf.get(org) ?? 0) + bytes);
+  }
+
   #removed(bytes: Buffer): undefined {
+    this.#count(bytes, -(this.#table.get(bytes)?.bytes ?? 0));
     this.#table.delete(bytes);
     const key = bytes.toString();
     this.#written.delete(key);
     this.#options.bodies.delete(key);
   }
+}
+
+/** The org in a key of the index. */
+function orgOfKey(key: Buffer): string {
+  return key.toString("utf8", key.indexOf("@") + 1);
 }
 
 function parsed(json: string | Buffer): Artifact | undefined {

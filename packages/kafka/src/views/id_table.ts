@@ -5,18 +5,20 @@ export interface Entry {
   readonly partition: number;
   readonly offset: number;
   readonly version: number;
+  readonly bytes: number;
 }
 
 const FREE = 0;
 const REMOVED = 0xffff;
 const MAX_LOAD = 0.7;
 
-/** Positions by key in 30 bytes each, so that a process can know of millions: a hash table with open addressing. */
+/** Positions by key in 34 bytes each, so that a process can know of millions: a hash table with open addressing. */
 export class IdTable {
   #slots: number;
   #ids: Uint32Array;
   #offsets: Float64Array;
   #versions: Uint32Array;
+  #sizes: Uint32Array;
   /** The partition plus one. */
   #places: Uint16Array;
   #live = 0;
@@ -28,6 +30,7 @@ export class IdTable {
     this.#ids = new Uint32Array(slots * 4);
     this.#offsets = new Float64Array(slots);
     this.#versions = new Uint32Array(slots);
+    this.#sizes = new Uint32Array(slots);
     this.#places = new Uint16Array(slots);
   }
 
@@ -36,7 +39,7 @@ export class IdTable {
   }
 
   get bytes(): number {
-    return this.#slots * 30;
+    return this.#slots * 34;
   }
 
   get(key: string | Buffer): Entry | undefined {
@@ -47,10 +50,11 @@ export class IdTable {
       partition: this.#places[slot]! - 1,
       offset: this.#offsets[slot]!,
       version: this.#versions[slot]!,
+      bytes: this.#sizes[slot]!,
     };
   }
 
-  set(key: string | Buffer, { partition, offset, version }: Entry): void {
+  set(key: string | Buffer, { partition, offset, version, bytes }: Entry): void {
     if (this.#used + 1 > this.#slots * MAX_LOAD) this.#grow();
     this.#read(key);
     let slot = this.#find();
@@ -63,6 +67,7 @@ export class IdTable {
     this.#places[slot] = partition + 1;
     this.#offsets[slot] = offset;
     this.#versions[slot] = version;
+    this.#sizes[slot] = bytes;
   }
 
   delete(key: string | Buffer): void {
@@ -100,6 +105,7 @@ export class IdTable {
       ids: this.#ids,
       offsets: this.#offsets,
       versions: this.#versions,
+      sizes: this.#sizes,
       places: this.#places,
     };
     // Only removed entries may be in the way.
@@ -112,12 +118,14 @@ export class IdTable {
       next.#ids.set(next.#id, to * 4);
       next.#offsets[to] = old.offsets[slot]!;
       next.#versions[to] = old.versions[slot]!;
+      next.#sizes[to] = old.sizes[slot]!;
       next.#places[to] = place;
     }
     this.#slots = next.#slots;
     this.#ids = next.#ids;
     this.#offsets = next.#offsets;
     this.#versions = next.#versions;
+    this.#sizes = next.#sizes;
     this.#places = next.#places;
     this.#used = this.#live;
   }

@@ -51,6 +51,9 @@ describe.runIf(kafkaHere()).concurrent("results", () => {
     expect(await restarted.get("acme", gone.id)).toBeUndefined();
     expect((await restarted.recent({ org: "acme", limit: 1 })).map(({ id }) => id)).toEqual([kept.id]);
     expect(restarted.size).toBe(1);
+    expect(Object.fromEntries(restarted.storedBytes())).toEqual({
+      acme: JSON.stringify({ ...kept, version: 2 }).length,
+    });
   });
 
   test("the index sees removals and changes made during its rebuild", async () => {

@@ -57,6 +57,8 @@ export interface Views extends Service {
   wrote(artifact: Artifact, json?: string): void;
   /** The number of artifacts. */
   readonly size: number;
+  /** The bytes of the newest versions of artifacts, by org. */
+  storedBytes(): ReadonlyMap<string, number>;
 }
 
 const START_MS = 600_000;
@@ -211,6 +213,7 @@ export async function openViews(
     get size() {
       return index.size;
     },
+    storedBytes: () => index.storedBytes,
     async stop() {
       await Promise.all([tail.stop(), counted.stop()]);
       await lookup.stop();

@@ -110,10 +110,15 @@ export interface Board extends Service {
   counts(): Promise<readonly AgentCounts[]>;
   /** The same for agents and orgs, in their order. On Kafka only dead letters are counted by org. */
   countsOf(of: readonly AgentOfOrg[]): Promise<readonly AgentCounts[]>;
-  /** Open tasks of an org by agent, up to a bound. Cheap enough to ask once a second. Undefined on Kafka, which does not know. */
-  waiting(org: string): Promise<ReadonlyMap<string, number> | undefined>;
+  /**
+   * Open tasks of an org by agent, up to a bound; on Kafka without those that wait for a retry. Cheap enough to ask once a
+   * second while there is a backlog.
+   */
+  waiting(org: string): Promise<ReadonlyMap<string, number>>;
   /** The known ones; on Kafka, those in the window. `open: 0` means that nothing was open at this call. */
   correlations(names: readonly CorrelationName[]): Promise<readonly CorrelationCounts[]>;
+  /** The bytes of artifacts that are not in the database, by org. */
+  storedBytes?(): ReadonlyMap<string, number>;
   deadLetters(agent: string, query: DeadLetterQuery): Promise<DeadLetterPage>;
   /** The dead letters that exist, in the order of the ids. */
   deadLettersById(

@@ -47,6 +47,8 @@ export interface OpenBlackboardPlane extends BlackboardPlane {
   onWakeup(name: string): void;
   /** Checks for changes, because wake-ups may have been lost. */
   recheck(): void;
+  /** The bytes of artifacts that are not in the database, by org. */
+  storedBytes(): ReadonlyMap<string, number>;
 }
 
 const LISTED_APPROVALS = 1_000;
@@ -370,6 +372,8 @@ export async function openBlackboardPlane(
       controls.onWakeup();
       board.recheck();
     },
+
+    storedBytes: () => board.storedBytes?.() ?? new Map(),
 
     async stop() {
       for (const each of unlisten) each();

@@ -165,3 +165,14 @@ test("one server makes a due recount, and schedules the next", async () => {
     { bytes: 70 },
   ]);
 });
+
+test("a recount adds what a plane stores elsewhere", async () => {
+  await using stored = await open(100);
+  const elsewhere = new Map([["acme", 60]]);
+  stored.countAlso("blackboard", () => elsewhere);
+  await recounted(stored);
+  expect(await inUse("acme")).toBe(60);
+  elsewhere.set("acme", 10);
+  await recounted(stored);
+  expect(await inUse("acme")).toBe(10);
+});

@@ -6,7 +6,7 @@ import type { Database } from "./database.ts";
 /** An org's stored bytes, by plane. */
 export type StoredPlane = "sync" | "conversations" | "durable_streams" | "blackboard";
 
-/** The quota `stored_bytes`: how much each org stores in the database, on all servers together. */
+/** The quota `stored_bytes`: how much each org stores for good, on all servers together. */
 export interface StoredBytes {
   /** Counts bytes that a request is about to store. Throws limit_exceeded when the org has reached its limit. */
   take(org: string, plane: StoredPlane, bytes: number): void;
@@ -37,6 +37,8 @@ export interface OpenStoredBytes extends StoredBytes, Service {
   sync(): Promise<void>;
   /** Counts every row again. */
   recount(): Promise<void>;
+  /** Recounts also count what a plane stores outside of the database, by org. */
+  countAlso(plane: StoredPlane, count: () => ReadonlyMap<string, number>): void;
 }
 
 const SYNC_MS = 5_000;
@@ -60,6 +62,7 @@ export function openStoredBytes(
   { limit, tables, blocks = 1_024 }: StoredBytesOptions,
 ): OpenStoredBytes {
   const planes = [...new Set(tables.map(({ plane }) => plane))];
+  const elsewhere = new Map<StoredPlane, () => ReadonlyMap<string, number>>();
   /** The stored bytes of orgs, as far as this server knows; least recently used first. */
   const totals = new Map<string, number>();
   /** Bytes stored since the last sync, by org and plane. */
@@ -67,7 +70,7 @@ export function openStoredBytes(
 
   const reject = context.quotas.add({
     name: "stored_bytes",
-    of: "bytes in the database",
+    of: "stored bytes",
     limit,
     async inUse(org) {
       await sync();
@@ -166,6 +169,7 @@ export function openStoredBytes(
       });
       const sums = new Map<string, number>();
       for (const table of tables) if (table.plane === plane) await countTable(table, sums);
+      for (const [org, bytes] of elsewhere.get(plane)?.() ?? []) sums.set(org, (sums.get(org) ?? 0) + bytes);
       const orgs = [...sums].sort(([a], [b]) => (a < b ? -1 : 1));
       await database.transaction([
         {
@@ -224,6 +228,7 @@ export function openStoredBytes(
   return {
     sync,
     recount,
+    countAlso: (plane, count) => void elsewhere.set(plane, count),
     take(org, plane, bytes) {
       const stored = totals.get(org) ?? 0;
       const isFull = limit > 0 && stored >= limit;

@@ -142,7 +142,7 @@ const SETTINGS = z.object({
     "Subscriptions to topics of one org on this server",
   ),
   KHALA_MAX_STORED_BYTES_PER_ORG: count(100 * 2 ** 30, 0).describe(
-    "Bytes of one org in PostgreSQL, on all servers together; 0: any number",
+    "Bytes that one org stores, on all servers together; 0: any number",
   ),
   KHALA_MAX_SOCKETS_PER_SUBJECT: count(2_000).describe("Sockets of one subject on this server"),
   KHALA_MAX_CHANNELS: count(100).describe("Channels on one socket"),

@@ -124,6 +124,7 @@ export async function createKhala(
     const ofBoard = { database, context, authority, wakeups, chatLog, stored };
     const blackboard = await openBlackboard(config, app, ofBoard);
     closers.push(() => blackboard.stop());
+    stored.countAlso("blackboard", () => blackboard.storedBytes());
 
     const files = await openChatFiles(config, database, context, stored);
     const conversations = await openConversationPlane(database, chatLog, context, {

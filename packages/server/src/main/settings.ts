@@ -44,7 +44,7 @@ export function syncSettings(config: Config): SyncSettings {
   };
 }
 
-/** The limit of what an org stores, and the tables that count: not those of Redis and Kafka, nor short-lived rows. */
+/** The limit of what an org stores, and the tables that count: not those with short-lived rows. */
 export function storedBytesOptions(
   config: Config,
   models: readonly Pick<Model, "table">[],
@@ -61,6 +61,7 @@ export function storedBytesOptions(
         bytes: "l.bytes",
         join: "JOIN runtime.log_streams l ON l.stream = t.log_name",
       },
+      { plane: "conversations", table: "messages", bytes: "pg_column_size(t.parts)" },
       { plane: "conversations", table: "files", bytes: "t.size" },
       { plane: "durable_streams", table: "durable_streams", bytes: "t.tail" },
       { plane: "blackboard", table: "board_artifacts", bytes: "octet_length(t.body)" },

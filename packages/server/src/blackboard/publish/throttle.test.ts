@@ -10,7 +10,7 @@ let lags: PartitionLagJson[];
 let waiting: Map<string, Map<string, number>>;
 let asked: number;
 let answer: (() => Promise<void>) | undefined;
-let waitingIsKnown: boolean;
+let waitingAsked: number;
 let context: Context;
 let throttle: Throttle;
 beforeEach(async () => {
@@ -19,7 +19,7 @@ beforeEach(async () => {
   waiting = new Map();
   asked = 0;
   answer = undefined;
-  waitingIsKnown = true;
+  waitingAsked = 0;
   throttle = await open();
 });
 
@@ -31,10 +31,10 @@ async function open(counts?: (reader: string) => boolean): Promise<Throttle> {
       return lags;
     },
     // By default, all waiting tasks are the org's own.
-    waiting: async (org: string) =>
-      waitingIsKnown
-        ? (waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)])))
-        : undefined,
+    async waiting(org: string) {
+      waitingAsked++;
+      return waiting.get(org) ?? new Map(lags.map(({ reader }) => [reader!, sumOf(reader!)]));
+    },
   };
   context = await testContext({ clock });
   return openThrottle(board, context, {
@@ -155,11 +155,14 @@ test("one org's backlog delays no other org, until all together have ten times a
   });
 });
 
-test("without counts per org, reports overloaded to all, and a reached quota to none", async () => {
+test("asks whose tasks wait only when those of all orgs reach the soft threshold", async () => {
+  lags = lag("reviewer", 99);
+  expect(await held()).toBe(0);
+  expect(waitingAsked).toBe(0);
   lags = lag("reviewer", 200);
-  waitingIsKnown = false;
-  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ code: "overloaded" });
-  expect(await context.quotas.of("acme")).toMatchObject([{ inUse: undefined, rejected: 0 }]);
+  await clock.advance(10_000);
+  await expect(throttle.enter("acme", DRAFT)).rejects.toMatchObject({ code: "limit_exceeded" });
+  expect(waitingAsked).toBe(1);
 });
 
 test("refuses thresholds in the wrong order", async () => {

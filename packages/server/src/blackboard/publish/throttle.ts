@@ -68,8 +68,7 @@ export function openThrottle(
     of: "open tasks for one agent",
     limit: hard,
     async inUse(org) {
-      const own = await board.waiting(org);
-      return own && Math.max(0, ...own.values());
+      return Math.max(0, ...(await board.waiting(org)).values());
     },
     orgs: (limit) => [...readings.keys()].slice(-limit),
   });
@@ -77,8 +76,10 @@ export function openThrottle(
   async function ask(org: string, reading: Reading): Promise<void> {
     reading.askedAt = clock.now();
     try {
-      const [all, own] = await Promise.all([board.lag(), board.waiting(org)]);
-      reading.lags = lagsOf(all, own);
+      const all = sums(await board.lag());
+      // Nobody is slowed down below the threshold, whoever the tasks belong to.
+      const isLow = [...all.values()].every((lag) => lag < soft);
+      reading.lags = isLow ? [] : lagsOf(all, await board.waiting(org));
       reading.answeredAt = clock.now();
     } catch (error) {
       context.log.warn(
@@ -128,16 +129,17 @@ export function openThrottle(
   };
 }
 
-/**
- * The org's tasks by agent, or the tenth of all orgs' where that is more. The router's lag is everybody's, and so is that of
- * agents where the backend does not know whose tasks wait.
- */
-function lagsOf(all: readonly PartitionLagJson[], own: ReadonlyMap<string, number> | undefined): Lag[] {
+function sums(lags: readonly PartitionLagJson[]): Map<string, number> {
   const byReader = new Map<string, number>();
-  for (const { reader = "", lag = "0" } of all)
+  for (const { reader = "", lag = "0" } of lags)
     byReader.set(reader, (byReader.get(reader) ?? 0) + Number(lag));
-  return [...byReader].map(([reader, lag]) => {
-    if (reader === ROUTER || !own) return { reader, lag, own: false };
+  return byReader;
+}
+
+/** The org's tasks by agent, or the tenth of all orgs' where that is more. The router's lag is everybody's. */
+function lagsOf(all: ReadonlyMap<string, number>, own: ReadonlyMap<string, number>): Lag[] {
+  return [...all].map(([reader, lag]) => {
+    if (reader === ROUTER) return { reader, lag, own: false };
     const ofOrg = own.get(reader) ?? 0;
     const share = Math.floor(lag / ALL_ORGS);
     return { reader, lag: Math.max(ofOrg, share), own: ofOrg >= share };
