@@ -2,8 +2,9 @@ import { randomUUID } from "node:crypto";
 import { agent } from "@khala/server";
 import { eventually } from "@khala/test-support/kit/eventually";
 import { testViewer } from "@khala/test-support/kit/viewer";
-import { ADA, boardServers } from "@khala/test-support/servers/board_servers";
-import { expect, test } from "vitest";
+import { BACKENDS } from "@khala/test-support/servers/backends";
+import { ADA, boardServers, publish } from "@khala/test-support/servers/board_servers";
+import { describe, expect, test } from "vitest";
 
 const operator = testViewer({ subject: "olga", scopes: ["ops"] });
 const foreign = testViewer({ subject: "mallory", org: "evil", scopes: ["ops"] });
@@ -117,4 +118,54 @@ test("sets artifacts that cannot be routed aside one by one, and routes the rest
   await eventually("all are read", () => read.length === 40);
   expect(new Set(read).size).toBe(40);
   expect(await blackboard.setAside(operator, ALL)).toEqual([]);
+});
+
+describe.each(BACKENDS)("on %s", (backend) => {
+  test("lists an item that fails again and again, to its org alone, until it succeeds", async () => {
+    await using servers = await boardServers(backend);
+    const { database } = servers;
+    const read: number[] = [];
+    const reader = agent("reader", {
+      consumes: "Note",
+      batch: { size: 10, timeout: 60_000 },
+      run: ({ artifacts }) => void read.push(artifacts.length),
+    });
+    const khala = await servers.start({ agents: [reader] });
+    const { blackboard } = khala;
+    await publish(khala, { type: "Note", payload: "kept" });
+    const [{ artifact } = { artifact: "" }] = await eventually("it waits for the rest of its batch", async () => {
+      const rows = await database.query<{ artifact: string }>({
+        text: "SELECT artifact::text FROM runtime.board_members WHERE org_id = 'acme'",
+      });
+      return rows.length === 1 && rows;
+    });
+    const change = (to: string) =>
+      database.query({
+        text: "UPDATE runtime.board_members SET artifact = $1::json WHERE org_id = 'acme'",
+        values: [to],
+      });
+    await change("null");
+    await database.query({ text: "UPDATE runtime.board_groups SET due_at = now() WHERE org_id = 'acme'" });
+    const [item] = await eventually("it is listed", async () => {
+      const items = await blackboard.setAside(operator, ALL);
+      return items.length === 1 && items;
+    });
+    expect(item).toMatchObject({
+      org_id: "acme",
+      loop: "board gather",
+      kind: "failing",
+      item: expect.stringContaining("reader"),
+      error: expect.stringContaining("null"),
+    });
+    expect(await blackboard.setAside(foreign, ALL)).toEqual([]);
+    // It is tried again by itself, so there is nothing to decide.
+    for (const change of ["retrySetAside", "discardSetAside"] as const)
+      await expect(blackboard[change](operator, item!.id!)).rejects.toMatchObject({ code: "not_found" });
+    await change(artifact);
+    await eventually("it is read", () => read.length === 1);
+    await eventually(
+      "it is listed no more",
+      async () => (await blackboard.setAside(operator, ALL)).length === 0,
+    );
+  });
 });

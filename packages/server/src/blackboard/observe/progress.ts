@@ -163,9 +163,9 @@ async function inParts(
       part.map(async (subject) => {
         try {
           await report(subject);
-          setAside.succeeded(LOOP, subject.key);
+          setAside.succeeded(LOOP, subject.org, subject.name);
         } catch (error) {
-          setAside.failed(LOOP, subject.key, error);
+          setAside.failed(LOOP, subject.org, subject.name, error);
           subjects.fail(subject, now);
         }
       }),

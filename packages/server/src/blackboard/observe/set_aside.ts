@@ -1,12 +1,12 @@
 import type { Context } from "../../kit/context.ts";
-import type { SetAsideItems } from "./set_aside_items.ts";
+import { FORGET_MS, type SetAsideItems } from "./set_aside_items.ts";
 
 /** Items that the board's loops could not process: no item blocks the next one. It is retried later, or stored if that is no use. */
 export interface SetAside {
-  /** Sets an item aside with its error. Returns how often it has failed. */
-  failed(loop: string, item: string, error: unknown): number;
+  /** Sets an item of an org aside with its error. Returns how often it has failed. */
+  failed(loop: string, org: string, item: string, error: unknown): number;
   /** The item was processed, or removed. */
-  succeeded(loop: string, item: string): void;
+  succeeded(loop: string, org: string, item: string): void;
   /** The item was refused for good and is stored with its error; the fields name it in the log. */
   refused(loop: string, fields: object, error: unknown): void;
   /** A sentence for each loop that has items set aside. It names no item, because everybody may read it. */
@@ -22,15 +22,15 @@ interface Item {
 const LOOPS = ["board progress", "board schedules", "board parked", "board outbox", "board gather"];
 /** The loops that store what is refused for good. */
 const STORING_LOOPS = ["board router", "board outbox", "board gather"];
+/** From this failure on an item is listed for operators. */
+const LISTED_FROM = 3;
 /** Items of one loop that are remembered. */
 const MAX_ITEMS = 1_000;
-/** An item without a failure for this long counts as removed. Longer than any delay before the next attempt. */
-const FORGET_MS = 300_000;
 
 /** Opens the list of what was set aside in this process. */
 export function openSetAside(
   { clock, log, telemetry }: Pick<Context, "clock" | "log" | "telemetry">,
-  stored?: Pick<SetAsideItems, "counts" | "recount">,
+  stored?: Pick<SetAsideItems, "counts" | "recount" | "failing" | "recovered">,
 ): SetAside {
   const loops = new Map<string, Map<string, Item>>();
   const failures = telemetry.meter.createCounter("khala_board_failures_total", {
@@ -64,7 +64,8 @@ export function openSetAside(
   }
 
   return {
-    failed(loop, item, error) {
+    failed(loop, org, name, error) {
+      const item = keyOf(org, name);
       const items = loops.get(loop) ?? new Map<string, Item>();
       loops.set(loop, items);
       const count = (items.get(item)?.failures ?? 0) + 1;
@@ -73,11 +74,16 @@ export function openSetAside(
       items.set(item, { failures: count, at: clock.now() });
       if (items.size > MAX_ITEMS) items.delete(items.keys().next().value!);
       failures.add(1, { loop });
-      const facts = { err: (error as Error).message, service: loop, item, failures: count };
+      const facts = { err: (error as Error).message, service: loop, org, item: name, failures: count };
       log.warn(facts, "could not process an item; it is set aside and tried again");
+      if (count >= LISTED_FROM) stored?.failing({ loop, org, name }, error);
       return count;
     },
-    succeeded: (loop, item) => void loops.get(loop)?.delete(item),
+    succeeded(loop, org, name) {
+      const item = keyOf(org, name);
+      if ((loops.get(loop)?.get(item)?.failures ?? 0) >= LISTED_FROM) stored?.recovered({ loop, org, name });
+      loops.get(loop)?.delete(item);
+    },
     refused(service, fields, error) {
       const facts = { err: (error as Error).message, service, ...fields };
       log.error(facts, "an item was refused for good; it is kept aside until it is retried or discarded");
@@ -90,4 +96,8 @@ export function openSetAside(
         return count === 0 ? [] : [`${loop}: ${count} set aside`];
       }),
   };
+}
+
+function keyOf(org: string, name: string): string {
+  return `${org.length}:${org}:${name}`;
 }

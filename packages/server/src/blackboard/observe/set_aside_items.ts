@@ -2,19 +2,28 @@ import type { SetAsideItemJson } from "@khala/contracts/ops/v1";
 import { notFound, orgOf } from "../../access/access.ts";
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
+import { sha256 } from "../../kit/hash.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Caller } from "../plane.ts";
 
 /** An item that a loop could not process for good. */
 export interface RefusedItem {
   readonly loop: string;
-  readonly kind: "task" | "artifact" | "route";
+  readonly kind: "task" | "artifact" | "route" | "failing";
   /** Identifies it within its org. */
   readonly ref: string;
   readonly org: string;
   readonly correlationId: string | null;
-  /** The task or the artifact as JSON; of a route its id and version. */
+  /** The task or the artifact as JSON; of a route its id and version; of what is failing its name as the id. */
   readonly body: string;
+}
+
+/** An item that a loop goes on trying. */
+export interface FailingItem {
+  readonly loop: string;
+  readonly org: string;
+  /** Identifies it within its loop and org. */
+  readonly name: string;
 }
 
 /** The stored items that were set aside for good: each waits for an operator to retry or discard it. */
@@ -31,7 +40,13 @@ export interface SetAsideItems extends Service {
   counts(): ReadonlyMap<string, number>;
   /** Items were added: counts again soon. */
   recount(): void;
+  /** Lists an item that has failed again, until it is recovered or not heard of for a while. */
+  failing(item: FailingItem, error: unknown): void;
+  recovered(item: FailingItem): void;
 }
+
+/** An item without a failure for this long counts as removed. Longer than any delay before the next attempt. */
+export const FORGET_MS = 300_000;
 
 const MAX_ERROR = 2_000;
 const COUNTED = 10_000;
@@ -47,6 +62,11 @@ export function setAsideStatement(item: RefusedItem, error: unknown): Statement 
       ON CONFLICT (ref, org_id, kind) DO UPDATE SET body = excluded.body, error = excluded.error, failed_at = now()`,
     values: [item.loop, item.kind, item.ref, item.org, item.correlationId, item.body, errorText(error)],
   };
+}
+
+/** Names may be longer than an index takes. */
+function refOf(loop: string, name: string): string {
+  return sha256(`${loop} ${name}`);
 }
 
 /** The error as the database can store it. */
@@ -65,7 +85,7 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
       const rows = await database.query<{ loop: string; count: number }>({
         name: "board_set_aside_count",
         text: `SELECT loop, count(*)::int AS count FROM (
-            SELECT loop FROM runtime.board_set_aside LIMIT ${COUNTED}
+            SELECT loop FROM runtime.board_set_aside WHERE kind <> 'failing' LIMIT ${COUNTED}
           ) counted GROUP BY loop`,
       });
       counts = new Map(rows.map(({ loop, count }) => [loop, count]));
@@ -81,10 +101,36 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
     wake.wake();
   }
 
+  let last = Promise.resolve();
+  /** In order: an item that has recovered must not be listed by an older failure. */
+  function write(statement: Statement): void {
+    last = last
+      .then(() => database.query(statement))
+      .then(
+        () => {},
+        (error: Error) => context.log.warn({ err: error.message }, "could not list a failing item"),
+      );
+  }
+
   return {
     counts: () => counts,
     recount: () => wake.wake(),
-    stop: () => counting.stop(),
+    async stop() {
+      await counting.stop();
+      await last;
+    },
+
+    failing({ loop, org, name }, error) {
+      const body = JSON.stringify({ id: name.toWellFormed().replaceAll("\0", "\uFFFD") });
+      const item = { loop, kind: "failing", ref: refOf(loop, name), org, correlationId: null, body } as const;
+      write(setAsideStatement(item, error));
+    },
+    recovered: ({ loop, org, name }) =>
+      write({
+        name: "board_set_aside_recovered",
+        text: "DELETE FROM runtime.board_set_aside WHERE kind = 'failing' AND ref = $1 AND org_id = $2",
+        values: [refOf(loop, name), org],
+      }),
 
     list: (caller, { after, limit }) =>
       database.query<SetAsideItemJson>({
@@ -93,8 +139,9 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
             coalesce(s.body->>'agent', '') AS agent, coalesce(s.correlation_id, '') AS correlation_id, s.error,
             to_char(s.failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS failed_at
           FROM runtime.board_set_aside s WHERE ($1::text IS NULL OR s.org_id = $1) AND s.item_id > $2
+            AND (s.kind <> 'failing' OR s.failed_at > now() - $4 * interval '1 ms')
           ORDER BY s.item_id LIMIT $3`,
-        values: [orgOf(caller, "set_aside.read") ?? null, ID.test(after) ? after : "0", limit],
+        values: [orgOf(caller, "set_aside.read") ?? null, ID.test(after) ? after : "0", limit, FORGET_MS],
       }),
 
     retry: (caller, id) =>
@@ -103,10 +150,11 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
         id,
         "board_set_aside_retry",
         `WITH item AS (
-            DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2) RETURNING s.*
+            DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2)
+              AND s.kind <> 'failing' RETURNING s.*
           ), sent AS (
             INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at)
-            SELECT i.kind, i.ref, i.org_id, i.correlation_id, i.body, now() FROM item i WHERE i.kind <> 'route'
+            SELECT i.kind, i.ref, i.org_id, i.correlation_id, i.body, now() FROM item i WHERE i.kind IN ('task', 'artifact')
             ON CONFLICT DO NOTHING
           ), unrouted AS (
             UPDATE runtime.board_artifacts a SET routes = NULL FROM item i
@@ -121,7 +169,8 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
         caller,
         id,
         "board_set_aside_discard",
-        `DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2) RETURNING 1`,
+        `DELETE FROM runtime.board_set_aside s WHERE s.item_id = $1 AND ($2::text IS NULL OR s.org_id = $2)
+          AND s.kind <> 'failing' RETURNING 1`,
       ),
   };
 }

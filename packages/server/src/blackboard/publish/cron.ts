@@ -97,9 +97,9 @@ export function startCron(database: Database, context: Context, options: CronOpt
       try {
         if (await fire(schedule, at)) outbox.wake();
         fired.set(schedule.name, at);
-        setAside.succeeded(LOOP, schedule.name);
+        setAside.succeeded(LOOP, schedule.org, schedule.name);
       } catch (error) {
-        setAside.failed(LOOP, schedule.name, error);
+        setAside.failed(LOOP, schedule.org, schedule.name, error);
         retryAt = now + RETRY_MS;
       }
     }

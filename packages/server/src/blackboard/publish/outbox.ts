@@ -97,6 +97,7 @@ export function startOutbox(
       return row?.due ?? undefined;
     },
 
+    orgOf: ({ kind, body }) => (kind === "task" ? body.artifacts[0] : body).org_id,
     describe: ({ kind, body }) => ({ kind, id: body.id, ...(kind === "task" && { agent: body.agent }) }),
   };
   return startSweep(context, LOOP, due, options);

@@ -102,6 +102,7 @@ export function gatherSweep(
       return row?.due ?? undefined;
     },
 
+    orgOf: ({ org }) => org,
     describe: ({ agent, org, key }) => ({ agent, org, key }),
   };
 }

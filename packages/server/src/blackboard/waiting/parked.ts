@@ -56,13 +56,12 @@ export function openParked(
     async step() {
       let more = false;
       for (const pause of controls.resuming()) {
-        const item = `${pause.org} ${pause.name}`;
         try {
           more = (await sendOn(pause)) || more;
-          setAside.succeeded(LOOP, item);
+          setAside.succeeded(LOOP, pause.org, pause.name);
         } catch (error) {
           // A failure of one correlation must not block the others.
-          setAside.failed(LOOP, item, error);
+          setAside.failed(LOOP, pause.org, pause.name, error);
         }
       }
       return more;

@@ -37,6 +37,7 @@ async function sweepOf(count: number, isBad: (id: number) => boolean) {
     },
     next: async () => new Date(Math.min(...[...rows.values()].map((row) => row.due))),
     describe: ({ id }: TestRow) => ({ id }),
+    orgOf: () => "acme",
   };
   const sweep = startSweep(context, "test", due, { pollMs: 1_000, batch: 10, setAside });
   return {

@@ -20,6 +20,8 @@ export interface Due<R> {
   next(): Promise<Date | undefined>;
   /** Log fields of a row, which name it. */
   describe(row: R): object;
+  /** Whose row it is. */
+  orgOf(row: R): string;
 }
 
 export interface SweepOptions {
@@ -83,24 +85,24 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
   async function sendEach(rows: readonly R[]): Promise<void> {
     let newFailures = 0;
     for (const [index, row] of rows.entries()) {
-      const item = JSON.stringify(due.describe(row));
+      const item = [due.orgOf(row), JSON.stringify(due.describe(row))] as const;
       try {
         await due.send([row]);
         newFailures = 0;
       } catch (error) {
         if (!isRefusal(error)) {
-          const failures = setAside.failed(name, item, error);
+          const failures = setAside.failed(name, ...item, error);
           await due.release([row], now(backoff(failures, context.random, RETRY)));
           if (failures > 1 || ++newFailures < GIVE_UP_AFTER) continue;
           await due.release(rows.slice(index + 1), now());
           throw error;
         }
         await due.refuse(row, error);
-        setAside.succeeded(name, item);
+        setAside.succeeded(name, ...item);
         setAside.refused(name, due.describe(row), error);
         continue;
       }
-      setAside.succeeded(name, item);
+      setAside.succeeded(name, ...item);
       await due.finish([row]);
     }
   }

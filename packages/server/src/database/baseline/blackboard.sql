@@ -20,16 +20,17 @@ CREATE INDEX board_outbox_due ON runtime.board_outbox (due_at, outbox_id);
 CREATE INDEX board_outbox_scheduled ON runtime.board_outbox (org_id, correlation_id, not_before) WHERE not_before IS NOT NULL;
 CREATE INDEX board_outbox_correlation ON runtime.board_outbox (correlation_id, org_id) WHERE correlation_id IS NOT NULL;
 
--- What a loop of the board could not process for good, with its error, until somebody retries or discards it.
+-- What a loop of the board could not process for good, with its error, until somebody retries or discards it; and what a
+-- loop has failed to process several times, for as long as it goes on failing.
 CREATE TABLE runtime.board_set_aside (
   item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   loop text NOT NULL,
   -- A retry puts a task or an artifact into the outbox, and leaves the artifact of a route to the router.
-  kind text NOT NULL CHECK (kind IN ('task', 'artifact', 'route')),
+  kind text NOT NULL CHECK (kind IN ('task', 'artifact', 'route', 'failing')),
   ref text COLLATE "C" NOT NULL,
   org_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
-  -- The task or the artifact; of a route its id and version.
+  -- The task or the artifact; of a route its id and version; of what is failing the name of the item as its id.
   body json NOT NULL,
   error text NOT NULL,
   failed_at timestamptz NOT NULL DEFAULT now(),

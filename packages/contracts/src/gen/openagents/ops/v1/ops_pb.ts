@@ -2113,7 +2113,7 @@ export const SetAsideListSchema: GenMessage<SetAsideList, {jsonType: SetAsideLis
   messageDesc(file_openagents_ops_v1_ops, 28);
 
 /**
- * What a loop of the board could not process for good. It waits until it is retried or discarded.
+ * What a loop of the board could not process. It waits until it is retried or discarded; what is failing is tried again by itself.
  *
  * @generated from message openagents.ops.v1.SetAsideItem
  */
@@ -2136,14 +2136,14 @@ export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
   loop: string;
 
   /**
-   * "task", "artifact", or "route" for an artifact that is on the board and was not routed.
+   * "task", "artifact", "route" for an artifact that is on the board and was not routed, or "failing".
    *
    * @generated from field: string kind = 4;
    */
   kind: string;
 
   /**
-   * The id of the task or the artifact.
+   * The id of the task or the artifact; the name of what is failing.
    *
    * @generated from field: string item = 5;
    */
@@ -2173,7 +2173,7 @@ export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
 };
 
 /**
- * What a loop of the board could not process for good. It waits until it is retried or discarded.
+ * What a loop of the board could not process. It waits until it is retried or discarded; what is failing is tried again by itself.
  *
  * @generated from message openagents.ops.v1.SetAsideItem
  */
@@ -2196,14 +2196,14 @@ export type SetAsideItemJson = {
   loop?: string;
 
   /**
-   * "task", "artifact", or "route" for an artifact that is on the board and was not routed.
+   * "task", "artifact", "route" for an artifact that is on the board and was not routed, or "failing".
    *
    * @generated from field: string kind = 4;
    */
   kind?: string;
 
   /**
-   * The id of the task or the artifact.
+   * The id of the task or the artifact; the name of what is failing.
    *
    * @generated from field: string item = 5;
    */
