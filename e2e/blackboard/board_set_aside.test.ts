@@ -133,12 +133,15 @@ describe.each(BACKENDS)("on %s", (backend) => {
     const khala = await servers.start({ agents: [reader] });
     const { blackboard } = khala;
     await publish(khala, { type: "Note", payload: "kept" });
-    const [{ artifact } = { artifact: "" }] = await eventually("it waits for the rest of its batch", async () => {
-      const rows = await database.query<{ artifact: string }>({
-        text: "SELECT artifact::text FROM runtime.board_members WHERE org_id = 'acme'",
-      });
-      return rows.length === 1 && rows;
-    });
+    const [{ artifact } = { artifact: "" }] = await eventually(
+      "it waits for the rest of its batch",
+      async () => {
+        const rows = await database.query<{ artifact: string }>({
+          text: "SELECT artifact::text FROM runtime.board_members WHERE org_id = 'acme'",
+        });
+        return rows.length === 1 && rows;
+      },
+    );
     const change = (to: string) =>
       database.query({
         text: "UPDATE runtime.board_members SET artifact = $1::json WHERE org_id = 'acme'",
