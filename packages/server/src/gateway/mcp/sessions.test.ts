@@ -4,17 +4,20 @@ import { testViewer } from "@khala/test-support/kit/viewer";
 import { Server } from "@modelcontextprotocol/server";
 import { expect, test } from "vitest";
 import { memoryRevocations } from "../auth/revocations.ts";
+import type { McpClient } from "./mcp_server.ts";
 import { openSessions } from "./sessions.ts";
 import type { WatchOptions } from "./watch.ts";
 
-async function open({ clock = new ManualClock(), maxPerOrg = 2 } = {}) {
+const emptyServer = (_: McpClient) => new Server({ name: "test", version: "1" }, { capabilities: {} });
+
+async function open({ clock = new ManualClock(), maxPerOrg = 2, newServer = emptyServer } = {}) {
   const context = await testContext({ clock });
   const revocations = memoryRevocations(clock);
   const sessions = openSessions(context, {
     revocations,
     // No test here watches anything.
     watching: {} as WatchOptions,
-    newServer: () => new Server({ name: "test", version: "1" }, { capabilities: {} }),
+    newServer,
     idleMs: 1_000,
     maxPerOrg,
   });
@@ -47,4 +50,39 @@ test("a session ends when its token is revoked", async () => {
   await sessions.open(caller());
   await revocations.revoke({ org: "acme", subject: caller().viewer.subject }, clock.now() + 1_000);
   expect(sessions.size).toBe(0);
+});
+
+test("requests of one session at the same time are each served with their own token", async () => {
+  const server = (client: McpClient) => {
+    const made = new Server({ name: "test", version: "1" }, { capabilities: { tools: {} } });
+    made.setRequestHandler("tools/list", async () => {
+      const before = client.caller().authorization;
+      await new Promise(setImmediate);
+      const name = `${before}, ${client.caller().authorization}`;
+      return { tools: [{ name, inputSchema: { type: "object" } }] };
+    });
+    return made;
+  };
+  const { sessions } = await open({ newServer: server });
+  const as = (authorization: string) => ({ ...caller(), authorization });
+  const session = await sessions.open(as("greater"));
+  let id = 0;
+  const send = async (authorization: string, method: string, params: object = {}) => {
+    const body = { jsonrpc: "2.0", id: ++id, method, params };
+    const headers = {
+      accept: "application/json, text/event-stream",
+      "content-type": "application/json",
+      "mcp-session-id": session.id,
+    };
+    const request = new Request("http://localhost/mcp", { method: "POST", headers });
+    const { response, done } = await session.handle(request, body, as(authorization));
+    const text = await response.text();
+    done();
+    return text;
+  };
+  const info = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "t", version: "1" } };
+  await send("greater", "initialize", info);
+  const [lesser, greater] = await Promise.all([send("lesser", "tools/list"), send("greater", "tools/list")]);
+  expect(lesser).toContain('"lesser, lesser"');
+  expect(greater).toContain('"greater, greater"');
 });

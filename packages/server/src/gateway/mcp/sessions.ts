@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { KhalaError } from "@khala/contracts";
 import { type Server, WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
 import type { Viewer } from "../../access/viewer.ts";
@@ -77,7 +78,10 @@ export class Session {
   readonly #transport: WebStandardStreamableHTTPServerTransport;
   readonly #server: Server;
   readonly #watches: Watches;
+  /** The newest one. */
   #caller: McpCaller;
+  /** That of the request that is being served: another one, with other scopes, may be served at the same time. */
+  readonly #serving = new AsyncLocalStorage<McpCaller>();
   #forget = () => {};
   #cancelIdle = () => {};
   #requests = 0;
@@ -94,7 +98,10 @@ export class Session {
         .sendResourceUpdated({ uri })
         .catch((error) => context.log.debug({ err: error }, "an MCP notification was not sent"));
     });
-    this.#server = options.newServer({ caller: () => this.#caller, watches: this.#watches });
+    this.#server = options.newServer({
+      caller: () => this.#serving.getStore() ?? this.#caller,
+      watches: this.#watches,
+    });
     this.#transport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: () => this.id,
       enableJsonResponse: true,
@@ -128,7 +135,9 @@ export class Session {
       if (--this.#requests === 0) this.#awaitIdle();
     };
     try {
-      const response = await this.#transport.handleRequest(request, { parsedBody: body });
+      const response = await this.#serving.run(caller, () =>
+        this.#transport.handleRequest(request, { parsedBody: body }),
+      );
       return { response, done };
     } catch (error) {
       done();
@@ -140,7 +149,7 @@ export class Session {
     return this.#server.close();
   }
 
-  /** The newest token counts: what it does not allow is not done any more. */
+  /** The session lives as long as its newest token. */
   #use(caller: McpCaller): void {
     this.#forget();
     this.#caller = caller;
