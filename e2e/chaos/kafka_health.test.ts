@@ -84,7 +84,9 @@ describe.runIf(ownKafka())("/readyz of a server whose blackboard is on Kafka", (
     await broker.pause();
     expect(await publish()).toMatchObject({
       code: 503,
-      body: { error: { code: "unavailable", message: expect.stringMatching(/^Kafka's brokers do not answer/) } },
+      body: {
+        error: { code: "unavailable", message: expect.stringMatching(/^Kafka's brokers do not answer/) },
+      },
     });
     await broker.resume();
     await again();
