@@ -25,6 +25,12 @@ const event = { event_id: "e1", type: "run.step", data: { name: "a step" } };
 /** A valid body for the routes that take one; mutations begin there. */
 const BODIES: Readonly<Record<string, unknown>> = {
   "/chat": { conv_id: "c1", message: "Hello", policy: "queue", idempotency_key: "k" },
+  "/chat/:conv_id/tools/:call_id": { approve: true, reason: "fine" },
+  "/chat/:conv_id/branch": { message_id: "m1" },
+  "/chat/:conv_id/events": { events: [{ text_delta: { text: "Hello" } }, { status: { text: "Looking" } }] },
+  "/chat/:conv_id/participants/:subject": { role: "member" },
+  "/mcp": { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "list_approvals", arguments: {} } },
+  "/ops/v1/erase": { subject: "ada", dry_run: true },
   "/ai/chat": { id: "c1", messages: [{ id: "m1", role: "user", parts: [{ type: "text", text: "Hello" }] }] },
   "/ag-ui": { threadId: "c1", runId: "r1", messages: [{ id: "m1", role: "user", content: "Hello" }] },
   "/blackboard/v1/artifacts": { type: "Draft", payload: { text: "x" }, correlation_id: "c", tags: ["t"] },
@@ -48,6 +54,14 @@ const PARAMS = [
   "subject",
   "policy",
   "offset",
+  "live",
+  "leaf",
+  "status",
+  "q",
+  "order",
+  "conv_id",
+  "name",
+  "org",
 ];
 const NAMES = ["run-1", "c1", "writer", "editor", "runtime.run_summaries", "run:run-1", "failing"];
 
@@ -78,6 +92,7 @@ export async function fuzzHttp(
     ...(token && { authorization: `Bearer ${token}` }),
     ...(body && { "content-type": values.chance(0.9) ? "application/json" : "text/plain" }),
     ...(values.chance(0.1) && { "idempotency-key": values.text().replace(/[^\x20-\x7e]/g, "") }),
+    ...(values.chance(0.05) && { range: `bytes=${values.below(9)}-${values.below(99)}` }),
     ...(values.chance(0.1) && { traceparent: values.text().replace(/[^\x20-\x7e]/g, "") }),
   };
   const address = `${path}${query.size > 0 ? `?${query}` : ""}`;
