@@ -62,8 +62,9 @@ function Absent({ convId, header, state }: ChatProps & { readonly state: RecordS
         running={false}
         policy={policyOf(policy)}
         onPolicy={(next) => setPolicy(next, { replace: true })}
-        onSend={async (text, idempotencyKey) => {
-          await khala.conversation(convId).send(text, { policy: policyOf(policy), idempotencyKey });
+        upload={khala.conversation(convId).upload}
+        onSend={async (message, idempotencyKey) => {
+          await khala.conversation(convId).send(message, { policy: policyOf(policy), idempotencyKey });
           state.begun();
         }}
         onStop={async () => {}}
@@ -81,6 +82,7 @@ interface LiveProps extends ChatProps {
 
 /** A live conversation, and the box to send a message. */
 function Live({ convId, header, record, onEnd }: LiveProps) {
+  const khala = useKhala();
   const conversation = useConversation(convId);
   const { messages, run, health, error } = conversation;
   const [policy, setPolicy] = useParam("policy");
@@ -140,8 +142,9 @@ function Live({ convId, header, record, onEnd }: LiveProps) {
         running={isRunning}
         policy={policyOf(policy)}
         onPolicy={(next) => setPolicy(next, { replace: true })}
-        onSend={async (text, idempotencyKey) => {
-          await conversation.send(text, { policy: policyOf(policy), idempotencyKey });
+        upload={khala.conversation(convId).upload}
+        onSend={async (message, idempotencyKey) => {
+          await conversation.send(message, { policy: policyOf(policy), idempotencyKey });
         }}
         onStop={async () => {
           await conversation.stop();

@@ -1,8 +1,11 @@
+import type { KhalaClient } from "@khala/client";
 import { type FormEvent, type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import { type ErrorInfo, toErrorInfo } from "../data/fetch.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Select } from "../ui/controls/select.tsx";
 import { Failure } from "../ui/feedback/notices.tsx";
+import { classNames } from "../ui/format/class_names.ts";
+import { AttachButton, AttachmentList, useAttachments } from "./attachments.tsx";
 
 const POLICIES = [
   { value: "reject", label: "reject" },
@@ -17,10 +20,14 @@ export type Policy = (typeof POLICIES)[number]["value"];
 export const policyOf = (name: string | undefined): Policy =>
   POLICIES.find(({ value }) => value === name)?.value ?? "queue";
 
+type Chat = ReturnType<KhalaClient["conversation"]>;
+/** A message as the client sends it: a text, or a text with files. */
+type Outgoing = Parameters<Chat["send"]>[0];
+
 const ADVICE: Readonly<Record<string, string>> = {
   conversation_busy: "Wait, stop the run, or send with another policy.",
   missing_scope: "Use a token with the scope chat.",
-  payload_too_large: "Shorten the message.",
+  payload_too_large: "Shorten the message, or send a smaller file.",
   limit_exceeded: "Wait a moment, then send again.",
   unavailable: "Send again in a moment.",
   overloaded: "Send again in a moment.",
@@ -32,8 +39,10 @@ export interface ComposerProps {
   readonly running: boolean;
   readonly policy: Policy;
   readonly onPolicy: (policy: Policy) => void;
-  /** The idempotency key is the same when the same text is sent again. */
-  readonly onSend: (text: string, key: string) => Promise<void>;
+  /** Uploads a file of the conversation. */
+  readonly upload: Chat["upload"];
+  /** The idempotency key is the same when the same message is sent again. */
+  readonly onSend: (message: Outgoing, key: string) => Promise<void>;
   readonly onStop: () => Promise<void>;
   /** Put into the box when it is empty, such as a suggestion. */
   readonly draft?: string;
@@ -41,15 +50,20 @@ export interface ComposerProps {
 
 interface Failed {
   readonly error: ErrorInfo;
-  readonly text: string;
+  readonly content: string;
   readonly key: string;
 }
 
-/** The message box. A message that could not be sent returns to it, with what to do. */
-export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: ComposerProps) {
+/** The message box, with files. A message that could not be sent returns to it, with what to do. */
+export function Composer(props: ComposerProps) {
+  const { running, policy, onPolicy, upload, onSend, onStop, draft } = props;
   const [text, setText] = useState("");
   const [failed, setFailed] = useState<Failed>();
   const [stopping, setStopping] = useState(false);
+  const [uploading, setUploading] = useState(false);
+  const attachments = useAttachments(upload);
+  const { list, isDropTarget } = attachments;
+  const isSendable = !uploading && attachments.isSendable && (text.trim() !== "" || list.length > 0);
   const box = useRef<HTMLTextAreaElement>(null);
   const hint = useId();
 
@@ -61,15 +75,26 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
 
   const send = async () => {
     const message = text.trim();
-    if (message === "") return;
-    const key = failed?.text === message ? failed.key : newKey();
-    setText("");
+    if (!isSendable) return;
+    const content = JSON.stringify([message, list.map(({ id }) => id)]);
+    const key = failed?.content === content ? failed.key : newKey();
     setFailed(undefined);
     try {
-      await onSend(message, key);
+      if (list.length === 0) {
+        setText("");
+        await onSend(message, key);
+        return;
+      }
+      setUploading(true);
+      const files = await attachments.upload();
+      await onSend({ text: message, files }, key);
+      setText("");
+      attachments.clear();
     } catch (error) {
       setText((now) => (now === "" ? message : now));
-      setFailed({ error: withAdvice(error), text: message, key });
+      setFailed({ error: withAdvice(error), content, key });
+    } finally {
+      setUploading(false);
     }
   };
   const stop = async () => {
@@ -77,7 +102,7 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
     try {
       await onStop();
     } catch (error) {
-      setFailed({ error: withAdvice(error), text: "", key: "" });
+      setFailed({ error: withAdvice(error), content: "", key: "" });
     } finally {
       setStopping(false);
     }
@@ -97,18 +122,22 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
       }}
     >
       {failed && <Failure error={failed.error} inline />}
-      <div className="composer-box">
+      <div className={classNames("composer-box", isDropTarget && "composer-drop")}>
+        <AttachmentList attachments={attachments} />
         <textarea
           ref={box}
           rows={1}
           value={text}
-          placeholder="Write a message"
+          placeholder={isDropTarget ? "Drop the files to attach them" : "Write a message"}
           aria-label="Message"
           aria-describedby={hint}
           onChange={(event) => setText(event.target.value)}
           onKeyDown={onKeyDown}
+          onPaste={attachments.onPaste}
+          readOnly={uploading}
         />
         <div className="composer-actions">
+          <AttachButton onAdd={attachments.add} />
           <Select label="During a run" showLabel value={policy} options={POLICIES} onChange={onPolicy} />
           <span id={hint} className="composer-hint">
             Enter sends, Shift+Enter adds a line
@@ -118,8 +147,8 @@ export function Composer({ running, policy, onPolicy, onSend, onStop, draft }: C
               {stopping ? "Stopping…" : "Stop"}
             </Button>
           )}
-          <Button kind="primary" icon="up" type="submit" disabled={text.trim() === ""}>
-            Send
+          <Button kind="primary" icon="up" type="submit" busy={uploading} disabled={!isSendable}>
+            {uploading ? "Uploading…" : "Send"}
           </Button>
         </div>
       </div>

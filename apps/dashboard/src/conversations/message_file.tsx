@@ -21,6 +21,13 @@ const MAX_IMAGE = 8 << 20;
 /** A file of a message: an image is shown, another file can be saved. A file elsewhere is a link, and is not loaded. */
 export function MessageFile({ file }: { readonly file: FilePart }) {
   const { url = "", media_type = "", name = "" } = file;
+  if (url === "")
+    return (
+      <span className="message-file">
+        <Icon name="file" />
+        <span className="message-file-name">{name || "File"}</span>
+      </span>
+    );
   if (!OWN.test(url))
     return (
       <span className="message-file">
@@ -77,7 +84,7 @@ function OtherFile({ file }: { readonly file: FilePart }) {
   return (
     <>
       <span className="message-file">
-        <Icon name="copy" />
+        <Icon name="file" />
         <span className="message-file-name">{name || "File"}</span>
         <span className="quiet">
           {media_type}
