@@ -40,6 +40,8 @@ const AGENT = {
   done: 0,
   retried: 0,
   dead: 0,
+  /** Artifacts by type; 64-bit numbers as text. */
+  published: {} as Readonly<Record<string, string>>,
 };
 const PARTITION_LAG = { reader: "", topic: "", partition: 0, lag: 0, lag_high: 0 };
 

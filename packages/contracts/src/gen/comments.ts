@@ -6,6 +6,7 @@ export const COMMENTS: Readonly<Record<string, string>> = {
   "openagents.blackboard.v1.AgentList": "GET /blackboard/v1/agents",
   "openagents.blackboard.v1.AgentState": "An agent, what it consumes, and how it is.",
   "openagents.blackboard.v1.AgentState.done": "On all servers, ever.",
+  "openagents.blackboard.v1.AgentState.published": "Artifacts that its tasks published, by type.",
   "openagents.blackboard.v1.AgentState.running": "Tasks under way on all servers.",
   "openagents.blackboard.v1.AgentState.state": "\"running\", \"paused\", \"open\" (its breaker) or \"half_open\".",
   "openagents.blackboard.v1.AgentState.waiting": "Tasks that wait, also those that wait for a retry.",

@@ -278,7 +278,9 @@ export async function openBlackboardPlane(
       return agents.map((agent) => {
         const { name } = agent;
         const state = workers.stateOf(name, caller?.org);
-        return { name, ...agentCounted(agent, state, byAgent.get(name), totalsOf(name, org)) };
+        const total = totalsOf(name, org);
+        const published = Object.fromEntries([...total.published].map(([type, n]) => [type, String(n)]));
+        return { name, ...agentCounted(agent, state, byAgent.get(name), total), published };
       });
     },
 

@@ -1,12 +1,14 @@
 import { useKhala } from "@khala/client/react";
 import { useMutation } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { setParams, useParam } from "../../router.ts";
+import { useApp } from "../../data/app.ts";
+import { hrefTo, setParams, useParam } from "../../router.ts";
 import { Button } from "../../ui/controls/button.tsx";
 import { Toolbar } from "../../ui/controls/toolbar.tsx";
 import { Fetched } from "../../ui/feedback/fetched.tsx";
 import { Empty, Failure } from "../../ui/feedback/notices.tsx";
 import { useNarrow } from "../../ui/hooks.ts";
+import { TextLink } from "../../ui/panel/detail_panel.tsx";
 import type { Agent, Artifact } from "../board_types.ts";
 import type { BoardState } from "../use_board.ts";
 import { type FlowNode, flowGraph } from "./flow_graph.ts";
@@ -72,7 +74,9 @@ function FlowOf({ agents, artifacts }: FlowOfProps) {
         {artifacts.length === 0 && agents.every(({ done }) => done === 0) ? (
           <FirstArtifact />
         ) : (
-          <span className="quiet">Tasks done, across all servers since installation.</span>
+          <span className="quiet">
+            Tasks done and artifacts published, across all servers since installation.
+          </span>
         )}
       </Toolbar>
       {view === "table" ? (
@@ -84,15 +88,23 @@ function FlowOf({ agents, artifacts }: FlowOfProps) {
   );
 }
 
-/** Publishes something to an empty board. */
+/** Publishes something to the empty board of the demo; another app has its own types. */
 function FirstArtifact() {
   const { board } = useKhala();
+  const { isDemo } = useApp();
   const publish = useMutation({
     mutationFn: () => {
       const correlation_id = `otters-${Date.now().toString(36)}`;
       return board.publish({ type: "Topic", payload: { topic: "Otters" }, correlation_id });
     },
   });
+  if (!isDemo)
+    return (
+      <span className="quiet">
+        The board is empty. <TextLink href={hrefTo("home")}>Home</TextLink> has a request that publishes the
+        first artifact.
+      </span>
+    );
   return (
     <>
       <span className="flow-first">The board is empty. Publish an artifact to see it move.</span>

@@ -11,13 +11,17 @@ const agent = (name: string, ...consumes: string[]): Agent => ({
   done: 0,
   retried: 0,
   dead: 0,
+  published: {},
 });
 
 const made = (type: string, produced_by: string) => ({ type, produced_by });
 
 test("draws edges from what agents consume, with the server's totals, and from publishers", () => {
   const { edges } = flowGraph(
-    [{ ...agent("writer", "Topic"), done: 700 }, agent("reviewer", "Draft")],
+    [
+      { ...agent("writer", "Topic"), done: 700 },
+      { ...agent("reviewer", "Draft"), published: { Review: "5000000000" } },
+    ],
     [made("Topic", "user:ada"), made("Topic", "user:bob"), made("Draft", "agent:writer")],
   );
   expect(edges.map(({ from, to, done }) => [from, to, done])).toEqual(
@@ -26,9 +30,10 @@ test("draws edges from what agents consume, with the server's totals, and from p
       ["type:Topic", "agent:writer", 700],
       ["agent:writer", "type:Draft", undefined],
       ["type:Draft", "agent:reviewer", 0],
+      ["agent:reviewer", "type:Review", 5_000_000_000],
     ]),
   );
-  expect(edges).toHaveLength(4);
+  expect(edges).toHaveLength(5);
 });
 
 test("does not attribute the total of an agent of several types to one of them", () => {

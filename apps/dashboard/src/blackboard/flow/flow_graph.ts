@@ -34,7 +34,7 @@ export interface FlowEdge {
   readonly from: string;
   readonly to: string;
   readonly kind: "consumes" | "produces";
-  /** Tasks that the agent has done, of all servers since installation; undefined where the server counts none. */
+  /** Tasks that the agent has done, or artifacts that it published, of all servers since installation; undefined where none are counted. */
   readonly done: number | undefined;
 }
 
@@ -47,8 +47,8 @@ const PUBLISHER = "publisher";
 const AGENT = "agent:";
 
 /**
- * Who produces what for whom: what agents consume, with what they have done, and who published the recent artifacts. These
- * say only who publishes what, since they are a part. Sorted by name, so that the same board always has the same layout.
+ * Who produces what for whom: agents with what they consume and publish, counted by the server. The recent artifacts add
+ * users and agents of other servers, without counts, since they are a part. Sorted by name, so that the same board always has the same layout.
  */
 export function flowGraph(agents: readonly Agent[], artifacts: readonly FlowArtifact[]): FlowGraph {
   const produced = new Map<string, { readonly from: string; readonly type: string }>();
@@ -56,6 +56,9 @@ export function flowGraph(agents: readonly Agent[], artifacts: readonly FlowArti
     const from = produced_by.startsWith(AGENT) ? produced_by : PUBLISHER;
     produced.set(`${from}>${type}`, { from, type });
   }
+  for (const { name, published } of agents)
+    for (const type of Object.keys(published))
+      produced.set(`${AGENT}${name}>${type}`, { from: AGENT + name, type });
   const publishes = [...produced.values()];
 
   const known = new Map(agents.map((agent) => [agent.name, agent]));
@@ -84,7 +87,14 @@ export function flowGraph(agents: readonly Agent[], artifacts: readonly FlowArti
     }),
   );
   const producing = [...produced].map(([id, { from, type }]): FlowEdge => {
-    return { id, from, to: typeId(type), kind: "produces", done: undefined };
+    const count = known.get(from.slice(AGENT.length))?.published[type];
+    return {
+      id,
+      from,
+      to: typeId(type),
+      kind: "produces",
+      done: count === undefined ? undefined : Number(count),
+    };
   });
   return { nodes, edges: [...consuming, ...producing].sort((a, b) => (a.id < b.id ? -1 : 1)) };
 }

@@ -96,7 +96,7 @@ interface Place {
 
 /** The size of each kind of node: the layout and the styles must agree. */
 const NODE_SIZES = {
-  agent: { width: 190, height: 74 },
+  agent: { width: 216, height: 74 },
   type: { width: 104, height: 34 },
   publisher: { width: 112, height: 44 },
 } as const;

@@ -73,8 +73,8 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
       agent: async (org, name, counted) => void agentReports.push([org, name, counted]),
     },
     totals: {
-      settled: ({ agent, org }, kind) => void settledTasks.push(`${agent} ${org} ${kind}`),
-      look: async () => (agent) => totals.get(agent) ?? { done: 0, retried: 0 },
+      settled: ({ agent, org }, { kind }) => void settledTasks.push(`${agent} ${org} ${kind}`),
+      look: async () => (agent) => totals.get(agent) ?? { done: 0, retried: 0, published: new Map() },
       owes: () => false,
     },
     stateOf: () => state,
@@ -222,7 +222,7 @@ test("sets aside a correlation that cannot be reported, and continues with the o
 });
 
 test("reports an agent with its state, its waiting tasks and the totals of all servers", async () => {
-  totals.set("reviewer", { done: 40, retried: 3 });
+  totals.set("reviewer", { done: 40, retried: 3, published: new Map() });
   agents = [{ agent: "reviewer", waiting: 4, running: 2, dead: 1 }];
   const task = testTask("reviewer", artifact("c"));
   const failure = { class: "Error", message: "no", kind: "retryable" } as const;
@@ -276,10 +276,10 @@ test("reports a scheduled correlation before its first artifact", async () => {
 });
 
 test("reads an agent once more after a report, as another server may have reported less", async () => {
-  totals.set("reviewer", { done: 1, retried: 0 });
+  totals.set("reviewer", { done: 1, retried: 0, published: new Map() });
   progress.observer.settled(testTask("reviewer", artifact("c")), DONE, PLACE);
   await tick();
-  totals.set("reviewer", { done: 5, retried: 0 });
+  totals.set("reviewer", { done: 5, retried: 0, published: new Map() });
   await tick(1_000);
   await tick(1_000);
   await tick(60_000);

@@ -100,7 +100,7 @@ export function startProgress(
       const isPostponed = settlement.kind === "retry" && settlement.uncounted;
       if (!isAside && !isPostponed) {
         const { agent, artifacts } = task;
-        options.totals.settled({ agent, org: artifacts[0].org_id }, settlement.kind);
+        options.totals.settled({ agent, org: artifacts[0].org_id }, settlement);
       }
       for (const artifact of task.artifacts) touch(artifact, task.agent);
       if (settlement.kind === "done") for (const output of settlement.outputs) touch(output);

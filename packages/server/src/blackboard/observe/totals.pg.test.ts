@@ -11,36 +11,63 @@ beforeAll(async () => {
   own = await testDatabase({ poolSize: 8 });
 });
 beforeEach(async () => {
-  await own.database.query({ text: "TRUNCATE runtime.board_totals, runtime.board_totals_told" });
+  await own.database.query({
+    text: "TRUNCATE runtime.board_totals, runtime.board_outputs, runtime.board_totals_told",
+  });
   context = await testContext();
 });
 afterAll(() => own[Symbol.asyncDispose]());
 
 const open = (database: Database = own.database) => openTotals(database, context, ["a", "b"]);
+const DONE = { kind: "done", outputs: [] } as const;
+const none = new Map();
 const of = (agent: string, org = "acme") => ({ agent, org });
 
 test("adds up all servers' work by org, also after they stop", async () => {
   const [one, two] = [open(), open()];
-  for (let i = 0; i < 5; i++) one.settled(of("a"), "done");
-  two.settled(of("a", "zeta"), "done");
-  two.settled(of("b"), "retry");
-  two.settled(of("b"), "dead");
+  for (let i = 0; i < 5; i++) one.settled(of("a"), DONE);
+  two.settled(of("a", "zeta"), DONE);
+  two.settled(of("b"), { kind: "retry" });
+  two.settled(of("b"), { kind: "dead" });
   await Promise.all([one.look(), two.look()]);
   for (const server of [one, two, open()]) {
     const all = await server.look();
     expect([all("a"), all("b")]).toEqual([
-      { done: 6, retried: 0 },
-      { done: 0, retried: 1 },
+      { done: 6, retried: 0, published: none },
+      { done: 0, retried: 1, published: none },
     ]);
     const each = await server.look(["acme", "zeta", "nobody"]);
     expect([each("a", "acme"), each("a", "zeta"), each("a", "nobody"), each("b", "zeta")]).toEqual([
-      { done: 5, retried: 0 },
-      { done: 1, retried: 0 },
-      { done: 0, retried: 0 },
-      { done: 0, retried: 0 },
+      { done: 5, retried: 0, published: none },
+      { done: 1, retried: 0, published: none },
+      { done: 0, retried: 0, published: none },
+      { done: 0, retried: 0, published: none },
     ]);
     expect(server.owes()).toBe(false);
   }
+});
+
+test("counts the outputs of agents by type and org", async () => {
+  const [one, two] = [open(), open()];
+  const outputs = (...types: string[]) =>
+    ({ kind: "done", outputs: types.map((type) => ({ type })) }) as const;
+  one.settled(of("a"), outputs("Draft", "Draft", "Note"));
+  two.settled(of("a", "zeta"), outputs("Draft"));
+  await Promise.all([one.look(), two.look()]);
+  one.settled(of("a"), outputs("Note"));
+  const all = await one.look();
+  expect(Object.fromEntries(all("a").published)).toEqual({ Draft: 3, Note: 2 });
+  expect(all("b").published.size).toBe(0);
+  const each = await open().look(["acme", "zeta"]);
+  expect(Object.fromEntries(each("a", "acme").published)).toEqual({ Draft: 2, Note: 2 });
+  expect(Object.fromEntries(each("a", "zeta").published)).toEqual({ Draft: 1 });
+});
+
+test("counts no more types than a payload may make", async () => {
+  const server = open();
+  const outputs = Array.from({ length: 500 }, (_, i) => ({ type: `T${i}` }));
+  server.settled(of("a"), { kind: "done", outputs });
+  expect((await server.look())("a").published.size).toBe(100);
 });
 
 test("concurrent updates add everything once", async () => {
@@ -48,7 +75,7 @@ test("concurrent updates add everything once", async () => {
   await Promise.all(
     servers.flatMap((server) =>
       Array.from({ length: 20 }, async (_, i) => {
-        server.settled(of(i % 2 ? "a" : "b", i % 3 ? "acme" : "zeta"), i % 5 ? "done" : "retry");
+        server.settled(of(i % 2 ? "a" : "b", i % 3 ? "acme" : "zeta"), i % 5 ? DONE : { kind: "retry" });
         await server.look();
       }),
     ),
@@ -73,11 +100,11 @@ test("adds once when an answer is lost, and later when a statement fails", async
     },
   };
   const totals = open(flaky);
-  totals.settled(of("a"), "done");
+  totals.settled(of("a"), DONE);
   await expect(totals.look()).rejects.toThrow("away");
-  totals.settled(of("a"), "done");
+  totals.settled(of("a"), DONE);
   await expect(totals.look()).rejects.toThrow("lost");
   expect(totals.owes()).toBe(true);
   await totals.look();
-  expect((await totals.look())("a")).toEqual({ done: 2, retried: 0 });
+  expect((await totals.look())("a")).toEqual({ done: 2, retried: 0, published: none });
 });

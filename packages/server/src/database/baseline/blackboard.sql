@@ -199,6 +199,15 @@ CREATE TABLE runtime.board_totals (
   PRIMARY KEY (agent, org_id)
 ) WITH (fillfactor = 50);
 
+-- Artifacts that agents published, by type, across all servers since installation.
+CREATE TABLE runtime.board_outputs (
+  agent text COLLATE "C" NOT NULL,
+  org_id text COLLATE "C" NOT NULL,
+  type text COLLATE "C" NOT NULL,
+  published bigint NOT NULL,
+  PRIMARY KEY (agent, org_id, type)
+) WITH (fillfactor = 50);
+
 -- The number of the last report that each server added to the totals: a repeated report is added once.
 CREATE TABLE runtime.board_totals_told (
   server text COLLATE "C" PRIMARY KEY,
