@@ -1,4 +1,5 @@
-import { agent, FatalError } from "@khala/server";
+import { agent, defineApp, defineModel, defineStream, FatalError } from "@khala/server";
+import { scripted } from "@khala/server/engines";
 import { seriousFindings } from "@khala/test-support/browser/axe";
 import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-support/browser/chromium";
 import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
@@ -7,10 +8,27 @@ import { RawClient } from "@khala/test-support/clients/clients";
 import { until } from "@khala/test-support/kit/until";
 import type { Locator } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { z } from "zod";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 
 const REASON = "The scale is not connected.";
+const BROKEN = "Cannot read the price of an order without one.";
+const orders = defineStream({
+  kind: "order",
+  path: "/shop/v1/orders",
+  scope: "runtime:write",
+  events: { "order.placed": z.object({ price: z.number().optional() }) },
+});
+const openOrders = defineModel({
+  topic: "shop.orders",
+  prefix: "order",
+  streams: [orders],
+  project(_before: { id: string; price: number } | null, { streamId, data }) {
+    if (data.price === undefined) throw new Error(BROKEN);
+    return { id: streamId, price: data.price };
+  },
+});
 const BUFFER = 16_384;
 const REFUSE_LAG = 5;
 
@@ -22,16 +40,20 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
     [browser, server] = await Promise.all([
       startChromium(),
       startDashboard({
-        agents: [
-          agent("packer", {
-            consumes: "Parcel",
-            run() {
-              throw new FatalError(REASON);
-            },
-          }),
-          // Nobody claims its tasks: it is the work of a program that is not there.
-          agent("courier", { consumes: "Route" }),
-        ],
+        app: defineApp({
+          models: [openOrders],
+          engine: scripted(),
+          agents: [
+            agent("packer", {
+              consumes: "Parcel",
+              run() {
+                throw new FatalError(REASON);
+              },
+            }),
+            // Nobody claims its tasks: it is the work of a program that is not there.
+            agent("courier", { consumes: "Route" }),
+          ],
+        }),
         settings: {
           KHALA_SOCKET_BUFFER_BYTES: String(BUFFER),
           KHALA_SLOW_CONSUMER_MS: "1000",
@@ -89,6 +111,22 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
       .getByRole("row", { name: /courier/ })
       .first()
       .waitFor();
+    expect(night.clicks()).toBeLessThanOrEqual(3);
+    expect(await seriousFindings(page)).toEqual([]);
+    expect(night.context.problems).toEqual([]);
+  });
+
+  test("which event a projection is broken at, and why", async () => {
+    const events = [{ event_id: "placed", type: "order.placed", data: {} }];
+    await server.post("/shop/v1/orders/o-7/events", { events });
+    await using night = await walk();
+    const { page, click } = night;
+    const sync = page.getByRole("region", { name: "Sync", exact: true });
+    await click(sync.getByRole("link", { name: "Find the cause" }));
+    await click(page.getByRole("grid").getByRole("row", { name: /shop\.orders.*1 set aside/ }));
+    const aside = page.getByRole("region", { name: "Streams set aside" });
+    await aside.getByText(BROKEN).waitFor();
+    await aside.getByText("event 1 of the stream").waitFor();
     expect(night.clicks()).toBeLessThanOrEqual(3);
     expect(await seriousFindings(page)).toEqual([]);
     expect(night.context.problems).toEqual([]);

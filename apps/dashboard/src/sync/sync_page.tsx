@@ -4,14 +4,14 @@ import { hrefTo, setParams, useParam } from "../router.ts";
 import { Icon } from "../ui/controls/icons.tsx";
 import { Tabs } from "../ui/controls/tabs.tsx";
 import { Fetched } from "../ui/feedback/fetched.tsx";
-import { Failure } from "../ui/feedback/notices.tsx";
 import { WithPanel } from "../ui/panel/detail_panel.tsx";
 import { Clients } from "./clients.tsx";
 import { DocumentPanel } from "./document_panel.tsx";
 import { Documents } from "./documents.tsx";
+import { FailedStreams } from "./failed_streams.tsx";
 import { Parity } from "./parity.tsx";
 import { readTopic, type Topic } from "./sync_types.ts";
-import { failedText, TopicFigures, Topics } from "./topics.tsx";
+import { TopicFigures, Topics } from "./topics.tsx";
 import "./sync.css";
 
 const EVERY_MS = 2_000;
@@ -81,7 +81,7 @@ function TopicView({ name, topics }: TopicViewProps) {
         {topic && <TopicFigures topic={topic} />}
       </header>
       {topic !== undefined && topic.projection.failed > 0 && (
-        <Failure inline error={{ code: "internal", message: failedText(topic.projection.failed) }} />
+        <FailedStreams topic={name} failed={topic.projection.failed} />
       )}
       <Documents topicName={name} topic={topic} />
     </WithPanel>

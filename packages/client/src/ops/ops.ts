@@ -6,6 +6,7 @@ import type {
   DocumentListJson,
   ErrorListJson,
   FailedRunListJson,
+  FailedStreamListJson,
   OrgConversationListJson,
   OverviewHistoryJson,
   OverviewJson,
@@ -65,6 +66,11 @@ export interface Ops {
     readonly limit?: number;
     readonly after?: string;
   }): Promise<FailedRunListJson>;
+  /** Streams that a model failed at, with what it threw, oldest first. */
+  failedStreams(options?: {
+    readonly limit?: number;
+    readonly after?: string;
+  }): Promise<FailedStreamListJson>;
   parity(): Promise<ParityJson>;
   /** Compares every document with the mirror; a long comparison continues after the answer. */
   compareParity(): Promise<ParityJson>;
@@ -103,6 +109,7 @@ export function openOps(
     sockets: () => ask(["sockets"]),
     conversations: (options) => ask(["conversations"], { ...options }),
     failedRuns: (options) => ask(["failed-runs"], { ...options }),
+    failedStreams: (options) => ask(["failed-streams"], { ...options }),
     parity: () => ask(["parity"]),
     compareParity: async () =>
       (await http.request("POST", "/ops/v1/parity", { body: {} })).body as ParityJson,
