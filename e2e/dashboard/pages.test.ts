@@ -33,9 +33,23 @@ const VIEWS = [
   "/blackboard?tab=lag",
   "/operations?tab=load",
   "/operations?tab=sockets",
+  "/operations?tab=closes",
+  "/operations?tab=errors",
+  "/operations?tab=runs",
   "/operations?tab=traces",
+  "/operations?tab=audit",
+  "/operations?tab=quotas",
   "/operations?tab=config",
+  "/docs",
+  "/docs?page=CONFIGURATION.md",
 ];
+/** What a finger has to hit. Links within a text, and ids and bars with an invisible rim, are not among them. */
+const TARGETS =
+  ".button, .tab, .select select, .filter, .table-row-selectable, .artifact-link, .fold > summary, .recent-row, .docs-list summary";
+/** The targets that are drawn and are lower than a finger is broad. */
+const TOO_LOW = `[...document.querySelectorAll(${JSON.stringify(TARGETS)})]
+  .filter((target) => { const { height } = target.getBoundingClientRect(); return height > 0 && height < 43.5; })
+  .map((target) => target.className + ": " + target.textContent)`;
 
 /** Waits until the page has loaded. */
 async function settled(page: Page): Promise<void> {
@@ -65,6 +79,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
       await page.goto(demo.url + view);
       await settled(page);
       expect(await overflow(page), view).toBeLessThanOrEqual(0);
+      expect(await page.evaluate<string[]>(TOO_LOW), view).toEqual([]);
     }
     // There is no conversation "phone": asking for it is answered with 404, which the browser reports.
     const problems = visitor.problems.filter((problem) => !/status of 404 .*\/chat\/phone/.test(problem));

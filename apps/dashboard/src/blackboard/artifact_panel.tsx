@@ -3,13 +3,15 @@ import { useFetch } from "../data/fetch.ts";
 import { links } from "../router.ts";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Ago } from "../ui/format/ago.tsx";
-import { Id } from "../ui/format/id.tsx";
+import { Id, shortenMiddle } from "../ui/format/id.tsx";
 import { plural } from "../ui/format/numbers.ts";
 import { Json } from "../ui/json/json.tsx";
 import { DetailPanel, Facts, Section, TextLink } from "../ui/panel/detail_panel.tsx";
+import { labelOf } from "./artifact_label.ts";
 import { type Artifact, readArtifact } from "./board_types.ts";
 
 const MAX_LISTED = 50;
+const ID_LENGTH = 20;
 
 /** One artifact: its metadata and its payload. */
 export function ArtifactPanel({ id, onClose }: { readonly id: string; readonly onClose: () => void }) {
@@ -83,15 +85,20 @@ export function ArtifactList({ artifacts }: { readonly artifacts: readonly Artif
   if (artifacts.length === 0) return <p className="quiet">No recent artifacts</p>;
   return (
     <ul>
-      {artifacts.map(({ id, type, created_at, correlation_id }) => (
-        <li key={id}>
-          <a className="artifact-link" href={links.artifact(id)}>
-            <strong>{type}</strong>
-            <span className="mono quiet">{correlation_id || id}</span>
-            <Ago at={created_at} />
-          </a>
-        </li>
-      ))}
+      {artifacts.map((artifact) => {
+        const { id, type, created_at, correlation_id } = artifact;
+        return (
+          <li key={id}>
+            <a className="artifact-link" href={links.artifact(id)}>
+              <strong>{type}</strong>
+              <span className="quiet" title={correlation_id || id}>
+                {labelOf(artifact) ?? shortenMiddle(correlation_id || id, ID_LENGTH)}
+              </span>
+              <Ago at={created_at} />
+            </a>
+          </li>
+        );
+      })}
     </ul>
   );
 }

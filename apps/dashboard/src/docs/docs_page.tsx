@@ -3,6 +3,7 @@ import { useFetch } from "../data/fetch.ts";
 import { links, useParam } from "../router.ts";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
+import { useNarrow } from "../ui/hooks.ts";
 import { LinkResolver, Markdown } from "../ui/markdown/markdown.tsx";
 import { resolveLink, titleOf } from "./docs_links.ts";
 import "./docs.css";
@@ -25,23 +26,27 @@ const FIRST = "GETTING_STARTED.md";
 /** The Docs page: the documentation of the version that runs here. */
 export default function DocsPage() {
   const [page = FIRST] = useParam("page");
+  const narrow = useNarrow();
   return (
     <div className="docs">
       <nav className="docs-list" aria-label="Documentation">
-        {GROUPS.map(({ name, pages }) => (
-          <section key={name}>
-            <h2>{name}</h2>
-            <ul>
-              {pages.map((one) => (
-                <li key={one}>
-                  <a href={links.docs(one)} aria-current={one === page ? "page" : undefined}>
-                    {titleOf(one)}
-                  </a>
-                </li>
-              ))}
-            </ul>
-          </section>
-        ))}
+        <details key={narrow ? page : "wide"} open={!narrow}>
+          <summary>All pages</summary>
+          {GROUPS.map(({ name, pages }) => (
+            <section key={name}>
+              <h2>{name}</h2>
+              <ul>
+                {pages.map((one) => (
+                  <li key={one}>
+                    <a href={links.docs(one)} aria-current={one === page ? "page" : undefined}>
+                      {titleOf(one)}
+                    </a>
+                  </li>
+                ))}
+              </ul>
+            </section>
+          ))}
+        </details>
       </nav>
       <DocsText key={page} page={page} />
     </div>

@@ -182,9 +182,14 @@ export function Agents() {
   return <Recent label="Agents" rows={rows} none={fetched.data ? "No agents" : fetched.error?.message} />;
 }
 
+const AGENT_STATES: Readonly<Record<string, string>> = {
+  open: "breaker open",
+  half_open: "breaker half open",
+};
+
 /** Dead letters are a failure, however idle the agent is. */
 function agentStatus({ state, running, waiting, done, dead }: Readonly<typeof AGENT>): [State, word: string] {
-  if (state !== "running") return [stateOf(state), state.replace("_", " ")];
+  if (state !== "running") return [stateOf(state), AGENT_STATES[state] ?? state];
   if (running > 0) return ["working", `${running} running`];
   const word = waiting > 0 ? `${waiting} queued` : `${done} done`;
   if (dead > 0) return ["failed", `${word}, ${dead} dead`];

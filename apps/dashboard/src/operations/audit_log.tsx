@@ -13,11 +13,11 @@ type Entry = Readonly<typeof ENTRY>;
 const NO_ENTRIES: readonly Entry[] = [];
 
 const COLUMNS: readonly Column<Entry>[] = [
-  { head: "When", width: 80, cell: ({ at }) => <Ago at={at} /> },
-  { head: "Subject", width: "minmax(90px, 1fr)", cell: ({ subject }) => subject },
+  { head: "When", width: 72, cell: ({ at }) => <Ago at={at} /> },
+  { head: "Subject", width: "minmax(60px, 1fr)", cell: ({ subject }) => subject },
   {
     head: "Action",
-    width: "minmax(120px, 1fr)",
+    width: "minmax(104px, 1fr)",
     cell: ({ action }) => <span className="mono">{action}</span>,
   },
   {
@@ -36,7 +36,11 @@ const COLUMNS: readonly Column<Entry>[] = [
     wideOnly: true,
     cell: ({ address }) => <span className="mono">{address}</span>,
   },
-  { head: "Outcome", width: 120, cell: ({ outcome }) => <span className="mono">{outcome}</span> },
+  {
+    head: "Outcome",
+    width: "minmax(70px, 0.8fr)",
+    cell: ({ outcome }) => <span className="mono">{outcome}</span>,
+  },
 ];
 
 const KEYS = [

@@ -25,10 +25,10 @@ type FailedRun = Readonly<typeof FAILED_RUN>;
 const NO_RUNS: readonly FailedRun[] = [];
 
 const COLUMNS: readonly Column<FailedRun>[] = [
-  { head: "Failed", width: 80, cell: ({ failed_at }) => <Ago at={failed_at} /> },
+  { head: "Failed", width: 72, cell: ({ failed_at }) => <Ago at={failed_at} /> },
   {
     head: "Cause",
-    width: "minmax(160px, 3fr)",
+    width: "minmax(130px, 3fr)",
     cell: ({ detail, message }) => {
       const [cause = ""] = (detail || message).split("\n");
       return <span title={cause}>{cause}</span>;

@@ -14,15 +14,15 @@ const NO_QUOTAS: readonly QuotaUse[] = [];
 const number = (value: number) => value.toLocaleString("en");
 
 const COLUMNS: readonly Column<QuotaUse>[] = [
-  { head: "Org", width: "minmax(90px, 1fr)", cell: ({ org_id }) => org_id },
-  { head: "Quota", width: "minmax(130px, 1fr)", cell: ({ name }) => <span className="mono">{name}</span> },
+  { head: "Org", width: "minmax(70px, 1fr)", cell: ({ org_id }) => org_id },
+  { head: "Quota", width: "minmax(116px, 1fr)", cell: ({ name }) => <span className="mono">{name}</span> },
   {
     head: "In use",
-    width: 140,
+    width: "minmax(80px, 140px)",
     cell: ({ in_use }) => (in_use === UNKNOWN ? "not known" : number(in_use)),
   },
-  { head: "Limit", width: 140, cell: ({ limit }) => (limit === 0 ? "none" : number(limit)) },
-  { head: "Refused", width: 90, cell: ({ rejected }) => number(rejected) },
+  { head: "Limit", width: 140, wideOnly: true, cell: ({ limit }) => (limit === 0 ? "none" : number(limit)) },
+  { head: "Refused", width: "minmax(60px, 90px)", cell: ({ rejected }) => number(rejected) },
   { head: "Of", width: "minmax(160px, 2fr)", wideOnly: true, cell: ({ about }) => about },
 ];
 

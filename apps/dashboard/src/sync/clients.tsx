@@ -23,7 +23,7 @@ const fields = ({ socket: { subject, state, id, remote }, topic }: Subscription)
 });
 
 const COLUMNS: readonly Column<Subscription>[] = [
-  { head: "Subject", width: "minmax(80px, 1fr)", cell: ({ socket }) => socket.subject },
+  { head: "Subject", width: "minmax(64px, 1fr)", cell: ({ socket }) => socket.subject },
   {
     head: "Topic",
     width: "minmax(150px, 2fr)",

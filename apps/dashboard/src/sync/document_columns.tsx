@@ -44,7 +44,7 @@ export function documentColumns(fields: readonly string[]): readonly Column<Docu
   return [
     {
       head: "Key",
-      width: "minmax(120px, 1.2fr)",
+      width: "minmax(112px, 1.2fr)",
       sortBy: ({ doc_key }) => doc_key,
       cell: ({ doc_key, gone }) => (
         <span className={gone ? "document-gone" : undefined}>
@@ -82,7 +82,7 @@ export function documentColumns(fields: readonly string[]): readonly Column<Docu
 function fieldColumn(name: string, at: number): Column<DocumentRow> {
   return {
     head: `${name.charAt(0).toUpperCase()}${name.slice(1).replaceAll("_", " ")}`,
-    width: at === 0 ? "minmax(110px, 2fr)" : "minmax(84px, 1fr)",
+    width: at === 0 ? "minmax(104px, 2fr)" : "minmax(100px, 1fr)",
     // The first says what it is, also on a phone.
     wideOnly: at > 1,
     sortBy({ preview }) {

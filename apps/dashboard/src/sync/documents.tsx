@@ -135,8 +135,8 @@ function NoDocuments({ search, onClear }: { readonly search: string; readonly on
     );
   const clear = <Button onClick={onClear}>Clear search</Button>;
   return (
-    <Empty title={`No key contains “${search}”`} icon="search" action={clear}>
-      The search is case-sensitive and matches any part of a key.
+    <Empty title={`No document contains “${search}”`} icon="search" action={clear}>
+      The search looks at keys and content, whatever the case. Content over 64 KiB is not searched.
     </Empty>
   );
 }

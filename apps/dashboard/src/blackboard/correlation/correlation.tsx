@@ -14,6 +14,7 @@ import { useToast } from "../../ui/feedback/toast.tsx";
 import { Ago } from "../../ui/format/ago.tsx";
 import { countText, plural } from "../../ui/format/numbers.ts";
 import { TextLink } from "../../ui/panel/detail_panel.tsx";
+import { correlationLabel } from "../artifact_label.ts";
 import type { Artifact } from "../board_types.ts";
 import type { BoardState } from "../use_board.ts";
 import { correlationLanes } from "./correlation_lanes.ts";
@@ -66,10 +67,10 @@ function CorrelationChooser({ artifacts }: { readonly artifacts: readonly Artifa
         <section className="correlation-recent">
           <h2>Recent correlations</h2>
           <ul>
-            {recent.map(({ id, types, at }) => (
+            {recent.map(({ id, label, types, at }) => (
               <li key={id}>
                 <a className="artifact-link" href={links.correlation(id)}>
-                  <strong className="mono">{id}</strong>
+                  <strong title={id}>{label}</strong>
                   <span className="quiet">{types.join(" → ")}</span>
                   <Ago at={at} />
                 </a>
@@ -90,6 +91,7 @@ function recentCorrelations(artifacts: readonly Artifact[]) {
   );
   return [...groups].slice(0, MAX_RECENT).map(([id, group]) => ({
     id,
+    label: correlationLabel(id, group.toReversed()),
     types: [...new Set(group.map(({ type }) => type).reverse())],
     at: group[0]!.created_at,
   }));

@@ -1,12 +1,19 @@
 import { Icon } from "../controls/icons.tsx";
 import { useCopy } from "../hooks.ts";
 
+/** Characters of the end: where there is no room, more of the head is clipped, since ids differ at their end. */
+const TAIL = 8;
+
 /** An id, shortened in the middle to `length` characters; a click copies all of it. */
 export function Id({ value, length = 16 }: { readonly value: string; readonly length?: number }) {
   const [copied, copy] = useCopy();
+  const isShort = value.length <= length;
   return (
     <button type="button" className="id mono" title={value} onClick={() => copy(value)}>
-      <span>{shortenMiddle(value, length)}</span>
+      <span className="id-text">
+        <span className="id-head">{isShort ? value : value.slice(0, length - TAIL - 1)}</span>
+        {!isShort && <span>…{value.slice(-TAIL)}</span>}
+      </span>
       <Icon name={copied ? "check" : "copy"} size={12} />
       <span className="visually-hidden">, Copy</span>
       <span className="visually-hidden" role="status">

@@ -3,13 +3,15 @@ import { type KeyboardEvent, memo, type ReactNode, useEffect, useId, useMemo, us
 import { Icon } from "../controls/icons.tsx";
 import { classNames } from "../format/class_names.ts";
 import { countText } from "../format/numbers.ts";
-import { useWidth } from "../hooks.ts";
+import { useNarrow, useWidth } from "../hooks.ts";
 import { type Column, fitColumns, gridOf } from "./columns.ts";
 import { useHeldRows } from "./held_rows.ts";
 import { nextSort, sortState } from "./sort.ts";
 import "./table.css";
 
 const ROW = 32;
+/** The same on a phone. */
+const TOUCH_ROW = 44;
 
 export interface TableProps<Row> {
   /** For screen readers. */
@@ -62,12 +64,15 @@ export function Table<Row>(props: TableProps<Row>) {
     isReleased.current = released;
   }, [released]);
 
+  const rowHeight = useNarrow() ? TOUCH_ROW : ROW;
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => ROW,
+    estimateSize: () => rowHeight,
     overscan: 4,
   });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: measured again when the height of rows changed
+  useEffect(() => virtual.measure(), [rowHeight]);
   const items = virtual.getVirtualItems();
   const lastIndex = items.at(-1)?.index ?? -1;
   useEffect(() => {
@@ -104,7 +109,7 @@ export function Table<Row>(props: TableProps<Row>) {
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.target !== event.currentTarget) return;
     const at = indexOf(active ?? selected);
-    const page = Math.floor((scroller.current?.clientHeight ?? ROW * 10) / ROW) - 2;
+    const page = Math.floor((scroller.current?.clientHeight ?? rowHeight * 10) / rowHeight) - 2;
     const moves: Record<string, () => void> = {
       ArrowDown: () => moveTo(at + 1),
       ArrowUp: () => moveTo(at < 0 ? 0 : at - 1),
@@ -154,7 +159,7 @@ export function Table<Row>(props: TableProps<Row>) {
         aria-multiselectable={onCheck !== undefined || undefined}
         tabIndex={0}
         onKeyDown={onKeyDown}
-        onScroll={(event) => setScrolled(event.currentTarget.scrollTop > ROW / 2)}
+        onScroll={(event) => setScrolled(event.currentTarget.scrollTop > rowHeight / 2)}
       >
         <div className="table-head" role="row" aria-rowindex={1} tabIndex={-1} style={template}>
           {onCheck && (
