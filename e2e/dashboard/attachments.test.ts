@@ -17,6 +17,11 @@ const DOT = { name: "dot.png", mimeType: "image/png", buffer: Buffer.from(PIXEL,
 const PHONE = { width: 390, height: 844 };
 const MAX_BYTES = 25 << 20;
 
+const LONG = `${"a-name-that-is-wider-than-a-phone-".repeat(4)}.txt`;
+/** By how many pixels the messages are wider than their area. */
+const WIDER =
+  "(() => { const area = document.querySelector('.messages-scroller'); return area.scrollWidth - area.clientWidth; })()";
+
 /** Puts a file on the page, as a paste or a drop does. */
 const given = (event: "paste" | "drop", name: string) => `(() => {
   const data = new DataTransfer();
@@ -53,7 +58,7 @@ describe.skipIf(!chromiumHere())("the composer", () => {
     await (await chooser).setFiles(DOT);
     const list = page.getByRole("list", { name: "Attached files" });
     await list.getByText("dot.png").waitFor();
-    await page.evaluate(given("paste", "pasted.txt"));
+    await page.evaluate(given("paste", LONG));
     await page.evaluate(given("drop", "dropped.txt"));
     await page.evaluate(given("drop", "removed.txt"));
     await page.getByRole("button", { name: "Remove removed.txt" }).tap();
@@ -66,9 +71,11 @@ describe.skipIf(!chromiumHere())("the composer", () => {
     await page.getByText("You said: Look at these").waitFor();
     await page.getByRole("img", { name: "dot.png" }).waitFor();
     await page.waitForFunction("document.querySelector('.message-image img')?.naturalWidth === 1");
-    await page.getByRole("button", { name: "Save pasted.txt" }).waitFor();
+    await page.getByRole("button", { name: `Save ${LONG}` }).waitFor();
     await page.getByRole("button", { name: "Save dropped.txt" }).waitFor();
     await list.waitFor({ state: "detached" });
+    // The messages scroll by themselves: the page would not be wider.
+    expect(await page.evaluate<number>(WIDER)).toBeLessThanOrEqual(0);
     expect(problemsOf(context)).toEqual([]);
   });
 

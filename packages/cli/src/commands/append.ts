@@ -37,7 +37,7 @@ async function streamOf(kind: string, app: string | undefined): Promise<{ path: 
   const { streams } = await findNames(app, dataFolder());
   const stream = streams[kind];
   if (stream) return stream;
-  const advice = app ? "" : " Name the app that has others with --app.";
+  const advice = app ? "" : " Start `khala dev` in this folder first, or name the app with --app.";
   const known = Object.keys(streams).join(", ");
   throw new Failure(`There is no kind of stream "${kind}". There are: ${known}.${advice}`, EXIT.usage);
 }
