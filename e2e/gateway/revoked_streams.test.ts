@@ -56,7 +56,10 @@ async function follow(name: string, asked: Promise<Response>): Promise<Stream> {
 async function followAll(org_id: string, sub: string) {
   const token = await here.token({ org_id, sub, scopes: ["chat"] });
   const send = (at: TestServer, method: string, path: string, body?: string, type = "application/json") =>
-    at.request(path, token, { method, ...(body !== undefined && { body, headers: { "content-type": type } }) });
+    at.request(path, token, {
+      method,
+      ...(body !== undefined && { body, headers: { "content-type": type } }),
+    });
   const [ai, agUi, stream] = [randomUUID(), randomUUID(), `/streams/${randomUUID()}`];
   await send(here, "POST", "/chat", JSON.stringify({ conv_id: ai, message: "Hello" }));
   await send(here, "PUT", stream, "hello", "text/plain");
