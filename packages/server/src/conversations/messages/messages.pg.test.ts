@@ -386,3 +386,22 @@ test("deleting a conversation deletes its messages, runs and keys", async () => 
   ]);
   expect(again.run_id).toBeDefined();
 });
+
+test("followers of a log that replaces a lost one read again what a run stored before it continues there", async () => {
+  await using servers = await Servers.open();
+  const engine = new GatedEngine();
+  const { plane, log } = await servers.start({ engine: engine.factory });
+  const conv = convId();
+  const { run_id } = await plane.chat(ada, { convId: conv, message: "one" });
+  await until("a word", async () => answerOf(await eventsOf(log, conv)));
+  await log.delete(`chat:${conv}`);
+  // It reads the new log from now on, and the table does not have the word yet.
+  expect((await plane.state(ada, conv)).messages).toHaveLength(1);
+  engine.release("one");
+  await until("the end", () => endOf(log, conv, run_id!));
+  const [first, second] = await eventsOf(log, conv);
+  expect([first!.event, second!.event]).toEqual([
+    { branch_changed: { reload: true } },
+    { text_delta: { message_id: expect.any(String), text: "done" } },
+  ]);
+});

@@ -1,5 +1,5 @@
 import { StreamGone } from "../log/log.ts";
-import type { RunLog } from "../runs/run_log.ts";
+import { RELOAD_ENTRY, type RunLog } from "../runs/run_log.ts";
 import { LeaseLost, type RunRecorder } from "./run_recorder.ts";
 
 /** Appends a run's entries to its log, and hands them to its recorder. If the log is lost, the run continues in a new one. */
@@ -19,7 +19,7 @@ export class RecordedLog {
     } catch (error) {
       if (!(error instanceof StreamGone)) throw error;
       await this.#continueInNewLog(error);
-      await this.#log.append(entries, tryForMs, signal);
+      await this.#log.append([RELOAD_ENTRY, ...entries], tryForMs, signal);
     }
     this.#recorder.appended(entries, this.#log.position);
   }

@@ -16,6 +16,12 @@ export function entryText(runId: string, event: EventJson): string {
   return JSON.stringify({ run_id: runId, event });
 }
 
+/**
+ * The entry with which a run begins in a log that replaces a lost one: followers that came to it before have read what was
+ * stored by then, and read the conversation again.
+ */
+export const RELOAD_ENTRY = entryText("", { branch_changed: { reload: true } });
+
 export interface RunLogOptions {
   readonly log: Log;
   readonly stream: string;

@@ -13,7 +13,7 @@ import type { ClaimedRun } from "../store.ts";
 import { readEntry } from "../timeline/timeline.ts";
 import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
 import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type StoredOutcome } from "./outcome.ts";
-import { entryText } from "./run_log.ts";
+import { entryText, RELOAD_ENTRY } from "./run_log.ts";
 import type { RunReporter } from "./run_reporter.ts";
 import type { Runs } from "./runs.ts";
 
@@ -216,14 +216,15 @@ async function openLog(log: Log, { logName, generation }: OrphanedRun): Promise<
 /** Raises the log's fencing token, so that the lost server cannot write any more. Returns the epoch; undefined when the conversation was deleted. */
 async function fenceOff(
   log: Log,
-  { logName: stream, generation, fence }: OrphanedRun,
+  { logName: stream, generation, fence, cursor }: OrphanedRun,
 ): Promise<string | undefined> {
   try {
     // Created if it does not exist: the lost server may still be about to write the run's start. The log may belong to
     // another conversation by now: then this fails.
     const { epoch } = await log.open(stream, generation);
     const notice = entryText("", { status: { text: "The server that was answering is gone." } });
-    await log.append(stream, [notice], { fence, epoch });
+    const isNew = cursor !== null && parseCursor(cursor, "cursor").epoch !== epoch;
+    await log.append(stream, isNew ? [notice, RELOAD_ENTRY] : [notice], { fence, epoch });
     return epoch;
   } catch (error) {
     if (error instanceof StreamGone) return undefined;
