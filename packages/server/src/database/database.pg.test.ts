@@ -166,6 +166,19 @@ test("leaves connections to other callers, however many pipelines are busy", asy
   expect(await busy).toHaveLength(3);
 });
 
+test("transactions that query outside of themselves never wait for each other's connections", async () => {
+  await using store = await testDatabase({ poolSize: 3 });
+  const { database } = store;
+  const nested = Array.from({ length: 12 }, (_, i) =>
+    database.interactive(async (tx) => {
+      await tx.query({ text: "SELECT 1" });
+      const [row] = await database.query<{ n: number }>({ text: "SELECT $1::int AS n", values: [i] });
+      return row!.n;
+    }),
+  );
+  expect(await Promise.all(nested)).toEqual(nested.map((_, i) => i));
+});
+
 test("passes values of every type unchanged", async () => {
   const values = [
     Buffer.from([0, 1, 255, 0x5c]),

@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
+import { limiter } from "../kit/limiter.ts";
 import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
 import { type Checkout, PipelinedConnections } from "./pipelined_connections.ts";
 
@@ -133,7 +134,10 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
 
   // Busy pipelines may never return their connections: the other half of the pool is for everybody else.
-  const pipelines = new PipelinedConnections(() => pool.connect(), Math.max(1, options.poolSize >> 1));
+  const pipelined = Math.max(1, options.poolSize >> 1);
+  const pipelines = new PipelinedConnections(() => pool.connect(), pipelined);
+  // Work inside a transaction may query outside of it, such as to append to a log: one connection is left for that.
+  const limited = limiter(Math.max(1, options.poolSize - pipelined - 1));
 
   /** A connection for one transaction. */
   async function exclusive(): Promise<Checkout> {
@@ -173,21 +177,22 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     transaction,
 
-    async interactive(fn, mode = "") {
-      const client = await pool.connect().catch(translate);
-      let broken: Error | undefined;
-      try {
-        return await inTransaction(client, fn, mode, (cause) => {
-          broken = cause;
-        });
-      } catch (error) {
-        // Also one that reaches a standby: the next may reach the new primary.
-        if (isConnectionFailure(error)) broken ??= error as Error;
-        return translate(error);
-      } finally {
-        client.release(broken);
-      }
-    },
+    interactive: (fn, mode = "") =>
+      limited(async () => {
+        const client = await pool.connect().catch(translate);
+        let broken: Error | undefined;
+        try {
+          return await inTransaction(client, fn, mode, (cause) => {
+            broken = cause;
+          });
+        } catch (error) {
+          // Also one that reaches a standby: the next may reach the new primary.
+          if (isConnectionFailure(error)) broken ??= error as Error;
+          return translate(error);
+        } finally {
+          client.release(broken);
+        }
+      }),
 
     server: () => server,
 

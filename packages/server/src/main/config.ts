@@ -51,7 +51,7 @@ const SETTINGS = z.object({
     .regex(/^postgres(ql)?:\/\//, "must start with postgres://")
     .optional()
     .describe("PostgreSQL 14 or later; unset: embedded"),
-  KHALA_DATABASE_POOL: count(10, 2, 500).describe("Connections to PostgreSQL"),
+  KHALA_DATABASE_POOL: count(10, 3, 500).describe("Connections to PostgreSQL"),
   REDIS_URL: z
     .string()
     .regex(
