@@ -46,20 +46,19 @@ export function runLoop(
   options: {
     step: (signal: AbortSignal) => Promise<boolean>;
     wake: Wake;
-    idleMs: number | (() => number);
+    /** Read before each pause: it may be a getter. */
+    idleMs: number;
     onError?: (error: unknown) => void;
   },
 ): Service {
   const stopping = new AbortController();
   const { signal } = stopping;
-  const { idleMs } = options;
   const running = (async () => {
     for (let failures = 0; !signal.aborted; ) {
       try {
         const more = await options.step(signal);
         failures = 0;
-        if (more) continue;
-        await options.wake.wait(context, typeof idleMs === "number" ? idleMs : idleMs(), signal);
+        if (!more) await options.wake.wait(context, options.idleMs, signal);
       } catch (error) {
         if (signal.aborted) break;
         options.onError?.(error);

@@ -87,7 +87,9 @@ export function openHub(context: Context, options: HubOptions): Hub {
   const loop = runLoop(context, "hub", {
     step: polled,
     wake,
-    idleMs: () => (feeds.size > 0 ? options.pollMs : Math.max(options.pollMs, UNFOLLOWED_POLL_MS)),
+    get idleMs() {
+      return feeds.size > 0 ? options.pollMs : Math.max(options.pollMs, UNFOLLOWED_POLL_MS);
+    },
   });
 
   return {
