@@ -84,7 +84,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       status: "ok",
       dependencies: {
         database: { state: "ok" },
-        blackboard: { state: "ok", engine: backend.toLowerCase() },
+        blackboard: { state: "ok", backend: backend.toLowerCase() },
       },
     });
     expect(worker.output()).toContain(`the agents are at work; their state is at ${worker.url}/metrics and`);

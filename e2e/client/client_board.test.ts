@@ -159,10 +159,10 @@ describe.each(BACKENDS)("on %s", (backend) => {
     const name = backend.toLowerCase();
     expect(await ops.about()).toMatchObject({ dev: true, backends: { blackboard: name } });
     const { blackboard } = await ops.overview();
-    expect(blackboard).toMatchObject({ engine: name, agents: agents.length });
+    expect(blackboard).toMatchObject({ backend: name, agents: agents.length });
     const stop = ops.live.subscribe(() => {});
     const overview = await eventually("an overview", () => ops.live.state().overview);
-    expect(overview.blackboard).toMatchObject({ engine: name, agents: agents.length });
+    expect(overview.blackboard).toMatchObject({ backend: name, agents: agents.length });
     const { sockets = [] } = await ops.sockets();
     expect(sockets.flatMap(({ channels = [] }) => channels.map(({ topic }) => topic))).toContain("ops:v1");
     stop();

@@ -73,7 +73,7 @@ test("refuses an undeclared or unknown field, with the declared ones", async () 
     ["color=red", "color", "order, limit, after, doc_key, project_id, filter.status, filter.project_id"],
     ["status=open", "status", "filter.status"],
     ["filter.status=a&filter.status=b", "filter.status", "one text"],
-    ["project_id=p1&doc_key=task:1", "doc_key", "one part"],
+    ["project_id=p1&doc_key=task:1", "project_id", "doc_key alone"],
     ["project_id=p1&filter.project_id=p2", "filter.project_id", "contradicts"],
     ["doc_key=run:1", "doc_key", 'starts with "task:"'],
     ["limit=0", "limit", "1 to 1000"],

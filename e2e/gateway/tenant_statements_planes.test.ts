@@ -49,7 +49,7 @@ const SYSTEM: readonly SystemStatement[] = [
     reason: "a sweep claims due rows of all orgs in the order of time, and finishes them by their numbers",
   },
   {
-    statement: /^board_(claimable|counts|totals|router_lock|unrouted|unrouted_count)$/,
+    statement: /^board_(claimable|counts|totals|outputs|router_lock|unrouted|unrouted_count)$/,
     reason: "agents and the router work for all orgs, and lags and totals for the platform name none",
   },
   {

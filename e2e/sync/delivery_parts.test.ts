@@ -100,19 +100,24 @@ describe.each([
 
   test("a part of several fields has the documents with all of the values, live, replayed and listed", async () => {
     const { put, connect, token } = await world();
-    const place = (id: string, project_id: string, title: string) =>
-      put(id, { project_id, title }, undefined, cards as typeof tasks);
     const both = `${CARDS}?project_id=p1&title=a%26b`;
     await using raw = await connect();
     await raw.subscribe([both, CARDS]);
+    // One after the other: versions of a card that are read together are delivered as one.
+    let count = 0;
+    const place = async (id: string, project_id?: string, title?: string) => {
+      const card = project_id === undefined ? undefined : { project_id, title };
+      await put(id, card, undefined, cards as typeof tasks);
+      count++;
+      await until("the change", () => toldOf(raw, CARDS).length === count, { on: raw });
+    };
     await place("1", "p1", "a&b");
     await place("2", "p1", "other");
     await place("3", "p2", "a&b");
     await place("2", "p1", "a&b");
     await place("1", "p2", "a&b");
-    await put("2", undefined, undefined, cards as typeof tasks);
+    await place("2");
     await place("4", "p1", "a&b");
-    await until("the last one", () => toldOf(raw, CARDS).length === 7, { on: raw });
     const told = ["upsert 1", "upsert 2", "delete 1", "delete 2", "upsert 4"];
     expect(toldOf(raw, both)).toEqual(told);
     await using later = await connect();
@@ -124,7 +129,8 @@ describe.each([
     await place("5", "p1", "a&b");
     await using next = await connect();
     await next.subscribe([both], { [both]: cursor });
-    await replayed(next, both);
+    // Replayed or live: the gateway may not have heard of it yet.
+    await until("the card", () => toldOf(next, both).length > 0, { on: next });
     expect(toldOf(next, both)).toEqual(["upsert 5"]);
   });
 

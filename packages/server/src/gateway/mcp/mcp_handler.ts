@@ -14,13 +14,17 @@ import type { McpRoutesOptions } from "./mcp_routes.ts";
 import { type McpServerOptions, mcpServer, protocolError } from "./mcp_server.ts";
 import { sendResponse } from "./response.ts";
 import { routeTools } from "./route_tools.ts";
-import { openSessions, type Sessions } from "./sessions.ts";
+import { openSessions, type Sessions, type SessionsOptions } from "./sessions.ts";
 import { waitingTools } from "./waiting_tools.ts";
 import { Watches } from "./watches.ts";
 
 /** Handles requests to `/mcp`. Loading this module loads the SDK. */
-export function mcpHandler(http: Http, context: Context, options: McpRoutesOptions): Handler {
-  const { app, revocations, watching, signal, version } = options;
+export function mcpHandler(
+  http: Http,
+  context: Context,
+  options: McpRoutesOptions & Pick<SessionsOptions, "places">,
+): Handler {
+  const { app, revocations, watching, signal, version, places } = options;
   const api = localApi(http.app);
   const { agents, schemas } = app;
   const server: McpServerOptions = {
@@ -32,6 +36,7 @@ export function mcpHandler(http: Http, context: Context, options: McpRoutesOptio
   const sessions = openSessions(context, {
     revocations,
     watching,
+    places,
     newServer: (client) => mcpServer(server, client),
   });
   signal.addEventListener("abort", () => void sessions.close(), { once: true });

@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { App } from "../../app.ts";
 import type { Context } from "../../kit/context.ts";
+import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Revocations } from "../auth/revocations.ts";
 import type { Handler, Http } from "../http/http.ts";
@@ -20,12 +21,19 @@ export interface McpRoutesOptions {
 
 /** The path of the metadata by which clients learn which tokens are accepted (RFC 9728). */
 const METADATA_PATH = "/.well-known/oauth-protected-resource";
+const MAX_SESSIONS_PER_ORG = 1_000;
 
 /**
  * `/mcp`, the Model Context Protocol over streamable HTTP: sessions for clients up to 2025-11-25, requests that stand alone
  * for later ones. Call it after the other routes are added: its tools are routes.
  */
 export function mcpRoutes(http: Http, context: Context, options: McpRoutesOptions): void {
+  // Operators see the quota before there is a session.
+  const places = openConcurrencyQuota(context, {
+    name: "mcp_sessions",
+    of: "MCP sessions on this server",
+    limit: MAX_SESSIONS_PER_ORG,
+  });
   // At the first request: the SDK takes memory and time that a server without assistants should not spend.
   let loading: Promise<Handler> | undefined;
   const handle: Handler = async (viewer, request, reply, audited) => {
@@ -35,7 +43,9 @@ export function mcpRoutes(http: Http, context: Context, options: McpRoutesOption
         "origin_not_allowed",
         "Pages of this origin may not call /mcp. See KHALA_ORIGINS.",
       );
-    loading ??= import("./mcp_handler.ts").then(({ mcpHandler }) => mcpHandler(http, context, options));
+    loading ??= import("./mcp_handler.ts").then(({ mcpHandler }) =>
+      mcpHandler(http, context, { ...options, places }),
+    );
     return (await loading)(viewer, request, reply, audited);
   };
   for (const method of ["POST", "GET", "DELETE"] as const)

@@ -3,6 +3,7 @@ import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { Server } from "@modelcontextprotocol/server";
 import { expect, test } from "vitest";
+import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { memoryRevocations } from "../auth/revocations.ts";
 import type { McpClient } from "./mcp_server.ts";
 import { openSessions } from "./sessions.ts";
@@ -19,7 +20,7 @@ async function open({ clock = new ManualClock(), maxPerOrg = 2, newServer = empt
     watching: {} as WatchOptions,
     newServer,
     idleMs: 1_000,
-    maxPerOrg,
+    places: openConcurrencyQuota(context, { name: "mcp_sessions", of: "MCP sessions", limit: maxPerOrg }),
   });
   return { clock, revocations, sessions };
 }

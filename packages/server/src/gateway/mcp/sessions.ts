@@ -3,7 +3,7 @@ import { KhalaError } from "@khala/contracts";
 import { type Server, WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
-import { openConcurrencyQuota } from "../../kit/quota.ts";
+import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { type Revocations, whenRevoked } from "../auth/revocations.ts";
 import type { McpCaller } from "./caller.ts";
 import type { McpClient } from "./mcp_server.ts";
@@ -15,7 +15,8 @@ export interface SessionsOptions {
   readonly watching: WatchOptions;
   readonly newServer: (client: McpClient) => Server;
   readonly idleMs?: number;
-  readonly maxPerOrg?: number;
+  /** How many an org may have. */
+  readonly places: ConcurrencyQuota;
 }
 
 /** Sessions of clients of the protocol up to 2025-11-25, in the memory of this server. */
@@ -30,17 +31,11 @@ export interface Sessions {
 
 /** A session does not begin again by itself: its client opens another one. */
 const IDLE_MS = 600_000;
-const MAX_PER_ORG = 1_000;
 
 /** Opens the sessions. */
 export function openSessions(context: Context, options: SessionsOptions): Sessions {
-  const { maxPerOrg = MAX_PER_ORG } = options;
+  const { places } = options;
   const sessions = new Map<string, Session>();
-  const places = openConcurrencyQuota(context, {
-    name: "mcp_sessions",
-    of: "MCP sessions on this server",
-    limit: maxPerOrg,
-  });
   return {
     get size() {
       return sessions.size;
