@@ -363,7 +363,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     await using context = await browser.context();
     await publish("the invisible newt", "parked");
     const page = await context.open(server.url);
-    await page.getByText("Recent conversations").waitFor();
+    await page.getByText("Try it", { exact: true }).waitFor();
     await server.post("/chat", { conv_id: "parked", message: "Draw it" });
     await page.goto(`${server.url}/?conv=parked&run=parked`);
     await page.getByText("The task of illustrator is a dead letter").waitFor();
