@@ -11,7 +11,7 @@ import { bareEnv } from "@khala/test-support/processes/bare_env";
 import app from "@khala/test-support/programs/board_app";
 import { type BoardServer, startBoard } from "@khala/test-support/servers/board_server";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { replayAllDeadLetters } from "../../packages/cli/src/commands/dlq.ts";
+import { replayAllDeadLetters } from "../../packages/cli/src/commands/board/dlq.ts";
 import { ROOT } from "../../scripts/run.ts";
 
 let folder: string;

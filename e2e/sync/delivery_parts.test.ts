@@ -106,7 +106,8 @@ describe.each([
     // One after the other: versions of a card that are read together are delivered as one.
     let count = 0;
     const place = async (id: string, project_id?: string, title?: string) => {
-      const card = project_id === undefined ? undefined : { project_id, title };
+      const card =
+        project_id === undefined ? undefined : { project_id, ...(title !== undefined && { title }) };
       await put(id, card, undefined, cards as typeof tasks);
       count++;
       await until("the change", () => toldOf(raw, CARDS).length === count, { on: raw });

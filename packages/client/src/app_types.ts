@@ -1,6 +1,6 @@
 import type { AgentStateJson, ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
 import type { ChatRequestJson } from "@khala/contracts/conversation/v1";
-import type { AnyAppends } from "./sync/appends_port.ts";
+import type { AnyAppends } from "./sync/appends/appends_port.ts";
 
 /** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
 export interface AppTypes {

@@ -15,7 +15,7 @@ import { type Conversation, type Conversations, openConversations } from "./conv
 import { socketConversationSource } from "./conversation/socket_source.ts";
 import { type CoreOptions, openCore } from "./core.ts";
 import { type Ops, openOps } from "./ops/ops.ts";
-import type { AnyAppends, Appends } from "./sync/appends_port.ts";
+import type { AnyAppends, Appends } from "./sync/appends/appends_port.ts";
 import type { Sync, Topics } from "./sync/plane_port.ts";
 import { canShareTabs, openTabs, type Tabs } from "./tabs/tabs.ts";
 

@@ -33,7 +33,7 @@ export type {
   EventPage,
   PendingAppend,
   StreamEvent,
-} from "./sync/appends_port.ts";
+} from "./sync/appends/appends_port.ts";
 export { type ListOptions, partOf, type Where } from "./sync/lists.ts";
 export type { DocumentOf, Item, ListSnapshot, Snapshot, Sync, Topics } from "./sync/plane_port.ts";
 export type { TopicPhase } from "./sync/source.ts";

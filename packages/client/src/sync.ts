@@ -1,7 +1,7 @@
 import type { AppendsOf, AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
 import type { Connection } from "./connection/port.ts";
 import { type CoreOptions, openCore } from "./core.ts";
-import type { AnyAppends, Appends } from "./sync/appends_port.ts";
+import type { AnyAppends, Appends } from "./sync/appends/appends_port.ts";
 import type { Sync, Topics } from "./sync/plane_port.ts";
 
 export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";

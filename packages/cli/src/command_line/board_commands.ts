@@ -47,7 +47,7 @@ Examples:
   jq -n '{text:"Hello"}' | khala publish Draft --payload - --tag urgent
   khala publish Report --payload @report.json --at 2026-12-24T18:00:00Z`,
     )
-    .action(async (type, options) => (await import("../commands/publish.ts")).publish(type, options));
+    .action(async (type, options) => (await import("../commands/board/publish.ts")).publish(type, options));
 
   const agents = withClientOptions(khala.command("agents"))
     .description("list the agents of the blackboard: their state, their counts, what they consume")
@@ -61,7 +61,7 @@ Examples:
   khala agents resume reviewer
   khala agents cancel reviewer     cancels running tasks; queued ones become dead letters`,
     )
-    .action(async (options) => (await import("../commands/board.ts")).agents(options));
+    .action(async (options) => (await import("../commands/board/board.ts")).agents(options));
   const does = {
     pause: "pause an agent: it takes no new tasks",
     resume: "resume a paused agent",
@@ -73,7 +73,7 @@ Examples:
       .argument("<agent>", "the agent's name")
       .option("--json", "print agent and state")
       .action(async (agent, _, command: Command) =>
-        (await import("../commands/board.ts")).control(what, agent, command.optsWithGlobals()),
+        (await import("../commands/board/board.ts")).control(what, agent, command.optsWithGlobals()),
       );
   }
   declareApprovals(khala);
@@ -101,7 +101,7 @@ Examples:
   DATABASE_URL=postgres://… khala worker --app app.ts
   DATABASE_URL=postgres://… KHALA_WORKER_PORT=4100 khala worker --app app.ts`,
     )
-    .action(async (options) => (await import("../commands/worker.ts")).worker(options));
+    .action(async (options) => (await import("../commands/board/worker.ts")).worker(options));
 }
 
 function declareDeadLetters(khala: Command): void {
@@ -124,7 +124,9 @@ Examples:
     .option("--limit <n>", "at most this many (default: 20)", positiveInteger)
     .option("--correlation <id>", "only those of this correlation")
     .option("--json", "one JSON object per line")
-    .action(async (agent, options) => (await import("../commands/dlq.ts")).listDeadLetters(agent, options));
+    .action(async (agent, options) =>
+      (await import("../commands/board/dlq.ts")).listDeadLetters(agent, options),
+    );
 
   withClientOptions(dlq.command("show"))
     .description("show one: its error, its stack, its artifacts")
@@ -132,7 +134,7 @@ Examples:
     .argument("<id>", "the id of the dead letter")
     .option("--json", "as JSON")
     .action(async (agent, id, options) =>
-      (await import("../commands/dlq.ts")).showDeadLetter(agent, id, options),
+      (await import("../commands/board/dlq.ts")).showDeadLetter(agent, id, options),
     );
 
   withClientOptions(dlq.command("replay"))
@@ -142,7 +144,7 @@ Examples:
     .option("--payload <json>", "replaces the artifact's payload: JSON, @file, or - for stdin")
     .option("--json", "one JSON object per line")
     .action(async (agent, ids, options) =>
-      (await import("../commands/dlq.ts")).replayDeadLetters(agent, ids, options),
+      (await import("../commands/board/dlq.ts")).replayDeadLetters(agent, ids, options),
     );
 
   withClientOptions(dlq.command("replay-all"))
@@ -152,6 +154,6 @@ Examples:
     .option("--json", "print the counts")
     .addHelpText("after", "\nPage by page; Ctrl-C stops it, and what is replayed stays so.")
     .action(async (agent, options) =>
-      (await import("../commands/dlq.ts")).replayAllDeadLetters(agent, options),
+      (await import("../commands/board/dlq.ts")).replayAllDeadLetters(agent, options),
     );
 }

@@ -208,17 +208,21 @@ export function declareOperations(khala: Command): void {
     .description("list it, oldest first, each with its error")
     .option("--limit <n>", "how many (100)", positiveInteger)
     .option("--json", "one JSON object per line")
-    .action(async (options) => (await import("../commands/set_aside.ts")).listSetAside(options));
+    .action(async (options) => (await import("../commands/board/set_aside.ts")).listSetAside(options));
   withClientOptions(setAside.command("retry"))
     .description("process an item again")
     .argument("<id>", "its id, from the list")
     .option("--json", "as JSON")
-    .action(async (id, options) => (await import("../commands/set_aside.ts")).retrySetAside(id, options));
+    .action(async (id, options) =>
+      (await import("../commands/board/set_aside.ts")).retrySetAside(id, options),
+    );
   withClientOptions(setAside.command("discard"))
     .description("delete an item")
     .argument("<id>", "its id, from the list")
     .option("--json", "as JSON")
-    .action(async (id, options) => (await import("../commands/set_aside.ts")).discardSetAside(id, options));
+    .action(async (id, options) =>
+      (await import("../commands/board/set_aside.ts")).discardSetAside(id, options),
+    );
 
   withClientOptions(khala.command("quotas"))
     .description("show what an org uses of its quotas, and how often it was refused")

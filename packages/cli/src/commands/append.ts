@@ -4,7 +4,7 @@ import { dataFolder } from "../environment.ts";
 import { EXIT, Failure } from "../failure.ts";
 import { findNames } from "../local/app_names.ts";
 import { print } from "../terminal/terminal.ts";
-import { parseJson } from "./publish.ts";
+import { parseJson } from "./board/publish.ts";
 
 const ADVICE = 'Quote it for the shell, such as \'{"title":"Hi"}\'.';
 

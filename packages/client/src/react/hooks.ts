@@ -28,7 +28,7 @@ import type { KhalaClient } from "../client.ts";
 import type { ConnectionStatus } from "../connection/port.ts";
 import type { Conversation } from "../conversation/conversations.ts";
 import { type ConversationView, UNOPENED } from "../conversation/live_conversation.ts";
-import type { AnyAppends, AppendOptions, PendingAppend } from "../sync/appends_port.ts";
+import type { AnyAppends, AppendOptions, PendingAppend } from "../sync/appends/appends_port.ts";
 import { type ListOptions as Arrangement, arrangementOf, partOf } from "../sync/lists.ts";
 import type { DocumentOf, Item, ListSnapshot, Snapshot, TopicName, Topics } from "../sync/plane_port.ts";
 

@@ -7,8 +7,8 @@ import { socketConversationSource } from "../conversation/socket_source.ts";
 import { FakeConnection, FakeEnvironment, FakeHttp } from "../conversation/test_support.ts";
 import { openOps } from "../ops/ops.ts";
 import { memory } from "../storage/memory.ts";
-import { openAppends } from "../sync/appends.ts";
-import type { Appends } from "../sync/appends_port.ts";
+import { openAppends } from "../sync/appends/appends.ts";
+import type { Appends } from "../sync/appends/appends_port.ts";
 import type { TopicSink, TopicSource } from "../sync/source.ts";
 import { openSync } from "../sync/sync_plane.ts";
 

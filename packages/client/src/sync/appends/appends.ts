@@ -1,11 +1,11 @@
 import { KhalaError } from "@khala/contracts";
 import type { AppendResponseJson } from "@khala/contracts/runtime/v1";
-import { type Backoff, backoffMs } from "../connection/backoff.ts";
-import type { Http } from "../http.ts";
-import { oneAtATime } from "../storage/driver_support.ts";
+import { type Backoff, backoffMs } from "../../connection/backoff.ts";
+import type { Http } from "../../http.ts";
+import { oneAtATime } from "../../storage/driver_support.ts";
+import type { Sync } from "../plane_port.ts";
 import { AppendStore, type AppendStoreOptions, type StoredAppend } from "./append_store.ts";
 import type { AnyAppends, AppendOptions, Appends, EventPage, PendingAppend } from "./appends_port.ts";
-import type { Sync } from "./plane_port.ts";
 
 /** Appends that wait for the server or for their documents. */
 export const MAX_PENDING_APPENDS = 1_000;

@@ -1,7 +1,7 @@
-import type { Environment } from "../environment.ts";
-import type { Log } from "../log.ts";
-import { isObject, withStorageTimeout } from "../storage/driver_support.ts";
-import type { Storage, StoredDocument, TopicChange } from "../storage/storage.ts";
+import type { Environment } from "../../environment.ts";
+import type { Log } from "../../log.ts";
+import { isObject, withStorageTimeout } from "../../storage/driver_support.ts";
+import type { Storage, StoredDocument, TopicChange } from "../../storage/storage.ts";
 import type { PendingAppend } from "./appends_port.ts";
 
 export interface AppendStoreOptions {

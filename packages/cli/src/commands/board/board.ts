@@ -1,7 +1,7 @@
 import { SCOPES } from "@khala/contracts";
 import type { AgentListJson } from "@khala/contracts/blackboard/v1";
-import { callWithScope, type ServerOptions } from "../client/tokens.ts";
-import { columns, print } from "../terminal/terminal.ts";
+import { callWithScope, type ServerOptions } from "../../client/tokens.ts";
+import { columns, print } from "../../terminal/terminal.ts";
 
 /** `khala agents`: the agents of a running server, and their state. */
 export async function agents(options: ServerOptions): Promise<void> {

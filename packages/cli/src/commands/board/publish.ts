@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { inexactInteger, inexactIntegerError, SCOPES } from "@khala/contracts";
-import { callWithScope, type ServerOptions } from "../client/tokens.ts";
-import { EXIT, Failure } from "../failure.ts";
-import { print } from "../terminal/terminal.ts";
+import { callWithScope, type ServerOptions } from "../../client/tokens.ts";
+import { EXIT, Failure } from "../../failure.ts";
+import { print } from "../../terminal/terminal.ts";
 
 export interface PublishOptions extends ServerOptions {
   readonly payload: string;

@@ -1,9 +1,9 @@
 import { SCOPES } from "@khala/contracts";
 import type { SetAsideItemJson, SetAsideListJson } from "@khala/contracts/ops/v1";
-import { type Call, callServer } from "../client/call_server.ts";
-import { type ServerOptions, tokenSource } from "../client/tokens.ts";
-import { serverUrl } from "../environment.ts";
-import { columns, print, truncate } from "../terminal/terminal.ts";
+import { type Call, callServer } from "../../client/call_server.ts";
+import { type ServerOptions, tokenSource } from "../../client/tokens.ts";
+import { serverUrl } from "../../environment.ts";
+import { columns, print, truncate } from "../../terminal/terminal.ts";
 
 export interface SetAsideOptions extends ServerOptions {
   readonly limit?: number;

@@ -5,12 +5,12 @@ import type {
   ReplayAllResponseJson,
   ReplayResponseJson,
 } from "@khala/contracts/blackboard/v1";
-import { callServer } from "../client/call_server.ts";
-import { type ServerOptions, tokenSource } from "../client/tokens.ts";
-import { serverUrl } from "../environment.ts";
-import { EXIT, Failure } from "../failure.ts";
-import { type Progress, showProgress } from "../terminal/progress.ts";
-import { columns, print, truncate } from "../terminal/terminal.ts";
+import { callServer } from "../../client/call_server.ts";
+import { type ServerOptions, tokenSource } from "../../client/tokens.ts";
+import { serverUrl } from "../../environment.ts";
+import { EXIT, Failure } from "../../failure.ts";
+import { type Progress, showProgress } from "../../terminal/progress.ts";
+import { columns, print, truncate } from "../../terminal/terminal.ts";
 import { listAgents } from "./board.ts";
 import { readPayload } from "./publish.ts";
 

@@ -1,18 +1,18 @@
 import { DatabaseSync } from "node:sqlite";
 import { KhalaError } from "@khala/contracts";
 import { describe, expect, test, vi } from "vitest";
-import { settled } from "../connection/test_support.ts";
-import type { RequestOptions } from "../http.ts";
-import type { LogEvent } from "../log.ts";
-import { oneAtATime } from "../storage/driver_support.ts";
-import { localStorage } from "../storage/local_storage.ts";
-import { memory } from "../storage/memory.ts";
-import { sqlite } from "../storage/sqlite.ts";
-import type { Storage } from "../storage/storage.ts";
-import { FakeLocalStorage } from "../storage/test_support.ts";
+import { settled } from "../../connection/test_support.ts";
+import type { RequestOptions } from "../../http.ts";
+import type { LogEvent } from "../../log.ts";
+import { oneAtATime } from "../../storage/driver_support.ts";
+import { localStorage } from "../../storage/local_storage.ts";
+import { memory } from "../../storage/memory.ts";
+import { sqlite } from "../../storage/sqlite.ts";
+import type { Storage } from "../../storage/storage.ts";
+import { FakeLocalStorage } from "../../storage/test_support.ts";
+import { answer, at, testPlane, update } from "../test_support.ts";
 import { ARRIVAL_MS, MAX_PENDING_APPENDS, openAppends } from "./appends.ts";
 import type { Appends } from "./appends_port.ts";
-import { answer, at, testPlane, update } from "./test_support.ts";
 
 const PATH = "/tasks/v1/tasks";
 const added = { type: "task.added", data: { title: "Write" } };

@@ -1,7 +1,7 @@
-import { COMMAND, readSettings, type SettingOptions, warnOfUnknownSettings } from "../environment.ts";
-import { EXIT, Failure } from "../failure.ts";
-import { databaseUrlOf } from "../local/operate.ts";
-import { runUntilSignal } from "../local/run_until_signal.ts";
+import { COMMAND, readSettings, type SettingOptions, warnOfUnknownSettings } from "../../environment.ts";
+import { EXIT, Failure } from "../../failure.ts";
+import { databaseUrlOf } from "../../local/operate.ts";
+import { runUntilSignal } from "../../local/run_until_signal.ts";
 
 export interface WorkerOptions extends SettingOptions {
   readonly app?: string;
@@ -11,8 +11,8 @@ export interface WorkerOptions extends SettingOptions {
 export async function worker(options: WorkerOptions): Promise<void> {
   const [{ createBoardWorker }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),
-    import("../local/load_app.ts"),
-    import("../terminal/log.ts"),
+    import("../../local/load_app.ts"),
+    import("../../terminal/log.ts"),
   ]);
   const config = await readSettings(options);
   const url = databaseUrlOf(config);
