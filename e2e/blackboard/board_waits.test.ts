@@ -2,7 +2,14 @@ import { agent, type Khala } from "@khala/server";
 import { eventually } from "@khala/test-support/kit/eventually";
 import { JumpClock } from "@khala/test-support/kit/jump_clock";
 import { BACKENDS } from "@khala/test-support/servers/backends";
-import { ADA, arrived, boardServers, idle, publish } from "@khala/test-support/servers/board_servers";
+import {
+  ADA,
+  arrived,
+  type BoardServers,
+  boardServers,
+  idle,
+  publish,
+} from "@khala/test-support/servers/board_servers";
 import { describe, expect, test } from "vitest";
 
 const HOUR = 3_600_000;
@@ -15,6 +22,15 @@ const waits = ({ blackboard }: Khala, correlationId: string, status: string, wha
       state?.status === status && JSON.stringify(state.waits ?? {}) === JSON.stringify(what) && { ...state }
     );
   });
+
+/** The ids of the documents in the topic `approvals`. */
+async function inTopic({ database }: BoardServers): Promise<string[]> {
+  const rows = await database.query<{ key: string }>({
+    text: "SELECT doc_key AS key FROM runtime.sync_approvals WHERE org_id = $1 AND NOT deleted",
+    values: [ADA.org],
+  });
+  return rows.map(({ key }) => key.replace("approval:", ""));
+}
 
 describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
   test("a correlation lists what it waits for, and is done when nothing is left", async () => {
@@ -43,9 +59,14 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     expect(await waits(khala, "late", "waiting", { scheduled: "1" })).toMatchObject({ artifacts: "0" });
 
     const [approval] = await khala.blackboard.approvals(ADA);
+    await eventually(
+      "the topic has what waits",
+      async () => (await inTopic(servers)).join() === approval!.id,
+    );
     await khala.blackboard.decide(ADA, approval!.id!, { approved: true });
     await publish(khala, { type: "Right", payload: 1, correlation_id: "pair" });
     await arrived(khala, "Signed");
+    await eventually("the topic is empty", async () => (await inTopic(servers)).length === 0);
     await arrived(khala, "Pair");
     clock.jump(HOUR);
     await arrived(khala, "Late");

@@ -263,10 +263,12 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     await lag.getByText("All readers are up to date", { exact: true }).waitFor();
   });
 
-  test("approves a task", async () => {
+  test("shows a task as soon as it waits, and approves it", async () => {
     await using context = await browser.context();
-    await publish("a heron", "approved");
     const page = await context.open(`${server.url}/blackboard?tab=approvals`);
+    const inbox = page.getByRole("list", { name: "Pending approvals" });
+    await inbox.or(page.getByText("No pending approvals")).waitFor();
+    await publish("a heron", "approved");
     const card = page.getByRole("listitem").filter({ hasText: "a heron" });
     await card.getByRole("button", { name: "Approve the task of publisher" }).click();
     await page.getByText("Approved. The task is queued.").waitFor();

@@ -49,6 +49,10 @@ const SYSTEM: readonly SystemStatement[] = [
     reason: "a sweep claims due rows of all orgs in the order of time, and finishes them by their numbers",
   },
   {
+    statement: /^approval_changes_claim$/,
+    reason: "a server claims changes of all orgs, and finishes each by its org",
+  },
+  {
     statement: /^board_(claimable|counts|totals|outputs|router_lock|unrouted|unrouted_count)$/,
     reason: "agents and the router work for all orgs, and lags and totals for the platform name none",
   },
@@ -268,7 +272,9 @@ test("every statement of conversations, durable streams and the board on a tenan
   expect(tables.size).toBeGreaterThan(15);
   expect(record.statements.size).toBeGreaterThan(100);
   expect(unboundUses(record.statements, tables, SYSTEM)).toEqual([]);
-  const written = sourceStatements("packages/server/src/{blackboard,conversations,durable_streams}/**/*.ts");
+  const written = sourceStatements(
+    "packages/server/src/{blackboard,conversations,durable_streams,main}/**/*.ts",
+  );
   expect(written.size).toBeGreaterThan(100);
   expect(unboundUses(written, tables, SYSTEM)).toEqual([]);
   const functions = new Map([...(await functionBodies(own.database))].map(([name, body]) => [body, name]));

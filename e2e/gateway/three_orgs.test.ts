@@ -31,6 +31,7 @@ const SCOPES = [
   runSummaries.topic,
   "blackboard.correlations",
   "blackboard.agents",
+  "approvals",
   "runtime:write",
   "chat",
   "blackboard:read",
@@ -323,7 +324,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
         );
         return answers.find(({ status }) => status === 429) ?? answers[0]!;
       });
-      const topics = [runSummaries.topic, "blackboard.correlations", "blackboard.agents"];
+      const topics = [runSummaries.topic, "blackboard.correlations", "blackboard.agents", "approvals"];
       await loud!.socket.push("sync:v1", "phx_join", {});
       await loud!.socket.push("sync:v1", "subscribe", { topics: topics.slice(0, 2) });
       expect(await loud!.socket.push("sync:v1", "subscribe", { topics: topics.slice(2) })).toMatchObject({

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { ERRORS, type ErrorCode } from "@khala/contracts";
 import { AgentStateSchema, CorrelationStateSchema } from "@khala/contracts/blackboard/v1";
+import { WaitingApprovalSchema } from "@khala/contracts/conversation/v1";
 import { InvoiceSchema } from "@khala/contracts/lightning/v1";
 import { NotificationSchema, RunSummarySchema, WorkerSummarySchema } from "@khala/contracts/runtime/v1";
 import {
@@ -18,6 +19,7 @@ import {
 import { scrapeBusyServer } from "@khala/test-support/clients/scrape";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
+import { waitingApprovals } from "../../packages/server/src/sync/models/approvals.ts";
 import {
   boardAgentStates,
   boardCorrelationStates,
@@ -102,6 +104,7 @@ test("docs/sync/SURFACES.md has the fields of every document of the built-in mod
     [lightningControlPlane, InvoiceSchema],
     [boardAgentStates, AgentStateSchema],
     [boardCorrelationStates, CorrelationStateSchema],
+    [waitingApprovals, WaitingApprovalSchema],
   ];
   for (const [{ topic, prefix }, schema] of documents) {
     const text = section("docs/sync/SURFACES.md", `### \`${topic}\``);

@@ -1,5 +1,5 @@
 import type { AgentStateJson, ArtifactDraftJson, CorrelationStateJson } from "@khala/contracts/blackboard/v1";
-import type { ChatRequestJson } from "@khala/contracts/conversation/v1";
+import type { ChatRequestJson, WaitingApprovalJson } from "@khala/contracts/conversation/v1";
 import type { AnyAppends } from "./sync/appends/appends_port.ts";
 
 /** The part of `typeof app` (of `defineApp`) that the client uses: the document type of each topic. Types only. */
@@ -29,8 +29,9 @@ export type ParamsOf<App extends AppTypes> = [keyof NonNullable<App["params"]>] 
 /** Params of an engine that is not known. */
 export type AnyParams = NonNullable<ChatRequestJson["params"]>;
 
-/** Topics that every server with agents has. */
+/** Topics that every server with agents has. `approvals` is also on those with an engine alone. */
 export interface BoardTopics {
+  readonly approvals: WaitingApprovalJson;
   readonly "blackboard.agents": AgentStateJson;
   readonly "blackboard.correlations": CorrelationStateJson;
 }

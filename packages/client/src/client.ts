@@ -95,7 +95,7 @@ export function createClient<App extends AppTypes = AppTypes>(
     },
     conversations,
     board: openBoard(http, sync),
-    approvals: openApprovals(http),
+    approvals: openApprovals(http, sync),
     ops: openOps(connection, http, { shared: view, environment }),
     async close() {
       tabs?.close();

@@ -1,7 +1,7 @@
 export { type ErrorCode, KhalaError } from "@khala/contracts";
 export { stopOnAbort } from "./adapters/stop_on_abort.ts";
 export type { AppTypes, BoardTopics, TopicsOf } from "./app_types.ts";
-export type { ApprovalDecision, Approvals } from "./board/approvals.ts";
+export type { ApprovalDecision, Approvals, ApprovalsState } from "./board/approvals.ts";
 export type { ArtifactFilter, Board, DeadLetterFilter } from "./board/board.ts";
 export type { CorrelationWatch } from "./board/correlation_watch.ts";
 export { browserEnvironment } from "./browser_environment.ts";

@@ -8,10 +8,15 @@ const nothing = agent("nothing", { consumes: "Note", run: () => undefined });
 test("an app may have only an engine, only agents, or nothing", () => {
   expect(defineApp({}).models.all).toEqual([]);
   const engine = scripted();
-  expect(defineApp({ engine })).toMatchObject({ engine, agents: [] });
+  expect(defineApp({ engine })).toMatchObject({
+    engine,
+    agents: [],
+    models: { all: [{ topic: "approvals" }] },
+  });
   expect(defineApp({ agents: [nothing] }).models.all.map(({ topic }) => topic)).toEqual([
     "blackboard.agents",
     "blackboard.correlations",
+    "approvals",
   ]);
 });
 

@@ -9,6 +9,7 @@ import { runs, workers } from "./events/streams.ts";
 import { isStandardSchema, type Schemas } from "./kit/standard_schema.ts";
 import type { DocumentsOf, Model } from "./sync/model.ts";
 import { Models } from "./sync/model.ts";
+import { waitingApprovals } from "./sync/models/approvals.ts";
 import { boardAgentStates, boardCorrelationStates } from "./sync/models/blackboard.ts";
 
 /** A user's app on Khala, in one value. */
@@ -60,7 +61,7 @@ export function defineApp<
   Params extends object = object,
 >(definition: AppDefinition<M, S, Params>): App<M, S, Params> {
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
-  const models = withBoard(definition);
+  const models = withBuiltIn(definition);
   for (const stream of models.flatMap((model) => model.streams)) {
     const known = streams.get(stream.kind);
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
@@ -105,8 +106,9 @@ function allSchemas({ schemas = {}, agents = [] }: AppDefinition): Schemas {
   return Object.fromEntries(all);
 }
 
-/** An app with agents has documents of their state and work. */
-function withBoard({ models = [], agents = [] }: AppDefinition): readonly Model[] {
-  const shown = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
-  return [...models, ...shown.filter((model) => !models.includes(model))];
+/** An app with agents has documents of their state and work; one whose agents or engine may wait for a person, of that. */
+function withBuiltIn({ models = [], agents = [], engine }: AppDefinition): readonly Model[] {
+  const board = agents.length > 0 ? [boardAgentStates, boardCorrelationStates] : [];
+  const inbox = engine || agents.length > 0 ? [waitingApprovals] : [];
+  return [...models, ...[...board, ...inbox].filter((model) => !models.includes(model))];
 }

@@ -1,8 +1,9 @@
 import type { KhalaClient } from "@khala/client";
-import { useKhala } from "@khala/client/react";
+import { useApprovals as useInbox, useKhala } from "@khala/client/react";
 import { useMutation } from "@tanstack/react-query";
-import { useState } from "react";
-import { useFetch } from "../data/fetch.ts";
+import { useCallback, useMemo, useState } from "react";
+import { type FetchState, toErrorInfo } from "../data/fetch.ts";
+import { useFrozen } from "../data/pause.tsx";
 import { links } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Dialog } from "../ui/controls/dialog.tsx";
@@ -10,8 +11,6 @@ import { Empty, Failure } from "../ui/feedback/notices.tsx";
 import { Ago } from "../ui/format/ago.tsx";
 import { Payload } from "./artifact_panel.tsx";
 import { readTask, type Task } from "./board_types.ts";
-
-const EVERY_MS = 3_000;
 
 type Pending = Awaited<ReturnType<KhalaClient["approvals"]["list"]>>[number];
 
@@ -30,20 +29,24 @@ interface Decision {
   readonly reason?: string;
 }
 
-/** Polls what waits for a person, in conversations and on the board. */
-export function useApprovals() {
-  const { approvals } = useKhala();
-  return useFetch(
-    ["approvals"],
-    async (): Promise<readonly Approval[]> => {
-      const found = await approvals.list();
-      return found.map((pending) => {
+/** What waits for a person, in conversations and on the board: live. */
+export function useApprovals(): FetchState<readonly Approval[]> {
+  const { approvals: newest, error, refresh } = useInbox();
+  const approvals = useFrozen(newest);
+  const data = useMemo(
+    () =>
+      approvals?.map((pending): Approval => {
         const { id = "", task, created_at = "" } = pending;
         return { id, created_at, pending, task: task && readTask(task) };
-      });
-    },
-    EVERY_MS,
+      }),
+    [approvals],
   );
+  return {
+    data,
+    error: error && toErrorInfo(error),
+    loading: data === undefined && error === undefined,
+    refetch: useCallback(() => void refresh(), [refresh]),
+  };
 }
 
 interface ApprovalsProps {

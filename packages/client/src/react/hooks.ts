@@ -9,7 +9,6 @@ import {
   useEffect,
   useMemo,
   useRef,
-  useState,
   useSyncExternalStore,
 } from "react";
 import type {
@@ -21,7 +20,7 @@ import type {
   ParamsOf,
   TopicsOf,
 } from "../app_types.ts";
-import type { ApprovalDecision } from "../board/approvals.ts";
+import { type ApprovalDecision, type ApprovalsState, NOTHING_READ } from "../board/approvals.ts";
 import type { Board } from "../board/board.ts";
 import type { CorrelationWatch } from "../board/correlation_watch.ts";
 import type { KhalaClient } from "../client.ts";
@@ -100,7 +99,6 @@ export interface BoardHook {
   readonly correlation: Snapshot<CorrelationStateJson>;
 }
 
-const NOTHING_READ = { approvals: undefined, error: undefined };
 const NOT_HEARD: Snapshot<CorrelationStateJson> = { phase: "loading", stale: false };
 const NOTHING: Pick<CorrelationWatch, "state" | "subscribe"> = {
   state: () => NOT_HEARD,
@@ -119,41 +117,25 @@ export function useBoard(correlationId?: string): BoardHook {
 }
 
 /** Pending approvals, and how to decide them. */
-export interface ApprovalsHook {
-  /** Oldest first; undefined until it is known. */
-  readonly approvals: readonly PendingApprovalJson[] | undefined;
-  /** Why the last request failed. */
-  readonly error: Error | undefined;
+export interface ApprovalsHook extends ApprovalsState {
   /** Decides one, of a conversation or of the board. Rejects when it was decided differently. */
   decide(approval: PendingApprovalJson, decision: ApprovalDecision): Promise<void>;
   /** Asks the server now. */
   refresh(): Promise<void>;
 }
 
-/** Pending approvals, in conversations and on the board. Reads them again every `everyMs`, and after each decision. */
-export function useApprovals({ everyMs = 3_000 }: { readonly everyMs?: number } = {}): ApprovalsHook {
+/** Pending approvals, in conversations and on the board: live, for a token with the topic `approvals`. */
+export function useApprovals(): ApprovalsHook {
   const { approvals: inbox } = useKhala();
-  const [read, setRead] = useState<Pick<ApprovalsHook, "approvals" | "error">>(NOTHING_READ);
-  const refresh = useCallback(async () => {
-    try {
-      setRead({ approvals: await inbox.list(), error: undefined });
-    } catch (error) {
-      setRead(({ approvals }) => ({ approvals, error: error as Error }));
-    }
-  }, [inbox]);
-  useEffect(() => {
-    void refresh();
-    const timer = setInterval(() => void refresh(), everyMs);
-    return () => clearInterval(timer);
-  }, [refresh, everyMs]);
-  return useMemo(
-    () => ({
+  const read = useSyncExternalStore(inbox.subscribe, inbox.state, () => NOTHING_READ);
+  return useMemo(() => {
+    const { refresh } = inbox;
+    return {
       ...read,
       refresh,
       decide: (approval, decision) => inbox.decide(approval, decision).finally(refresh),
-    }),
-    [read, refresh, inbox],
-  );
+    };
+  }, [read, inbox]);
 }
 
 const NO_DOCUMENT: Snapshot<never> = { phase: "loading", stale: false };

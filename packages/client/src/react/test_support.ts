@@ -100,7 +100,7 @@ export function handClient() {
     conversation: conversations.get,
     conversations,
     board: openBoard(http, sync),
-    approvals: openApprovals(http),
+    approvals: openApprovals(http, sync),
     ops: openOps(connection, http, { environment }),
     async close() {
       conversations.close();

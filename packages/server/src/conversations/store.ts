@@ -16,7 +16,7 @@ import { isoTime } from "./messages/message_row.ts";
 import type { Question, StoredQuestion } from "./messages/question.ts";
 import { type Admission, admit, type NewRun } from "./queue/admission.ts";
 import { QUEUED } from "./queue/queue.ts";
-import { WAITS_FOR } from "./waiting/awaited_calls.ts";
+import { WAITS_FOR, withdrawCalls } from "./waiting/awaited_calls.ts";
 
 type Tx = Pick<Database, "query">;
 
@@ -283,6 +283,7 @@ async function beginRemoval(tx: Tx, { org, convId, generation }: ConversationRef
     values: [org, convId, generation],
   });
   if (!row) return undefined;
+  await tx.query(withdrawCalls({ org, convId }));
   const runs = await tx.query<RunningRun>({
     text: `DELETE FROM runtime.conversation_runs WHERE org_id = $1 AND conv_id = $2
       RETURNING run_id AS "runId", org_id AS org, subject`,

@@ -1,5 +1,6 @@
 import { SCOPES } from "@khala/contracts";
 import { AgentCountedSchema, CorrelationCountedSchema } from "@khala/contracts/blackboard/v1";
+import { ApprovalEndedSchema, ApprovalWaitingSchema } from "@khala/contracts/conversation/v1";
 import {
   NotificationDismissedSchema,
   NotificationReadSchema,
@@ -63,6 +64,13 @@ export const notificationStream = defineStream({
     if (type !== "notification.sent" || scopes.has(SCOPES.runtimeService)) return true;
     return (data as NotificationSentJson).to === subject;
   },
+});
+
+/** Approvals: one stream per tool call or task that a person decides. */
+export const approvals = defineStream({
+  kind: "approval",
+  scope: SCOPES.ops,
+  events: { "approval.waiting": ApprovalWaitingSchema, "approval.ended": ApprovalEndedSchema },
 });
 
 /** Agents of the blackboard: periodic counts per org. */

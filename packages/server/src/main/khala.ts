@@ -22,6 +22,7 @@ import { type Mirror, noopMirror } from "../sync/mirror/mirror.ts";
 import { convexMirror } from "../sync/mirror/mirror_convex.ts";
 import { openMirrorStatus } from "../sync/mirror/mirror_status.ts";
 import { openSyncPlane, type SyncPlane } from "../sync/plane.ts";
+import { startApprovalReports } from "./approvals.ts";
 import { openBlackboard } from "./blackboard.ts";
 import type { Config } from "./config.ts";
 import {
@@ -144,6 +145,10 @@ export async function createKhala(
     wakeups.on(PRESENCE_WAKEUP, (text) => conversations.onPresenceWakeup(text));
     const { metrics } = conversations;
     closers.push(startConversationCleanup(config, database, chatLog, context, { metrics, files }));
+
+    const pollMs = config.KHALA_BOARD_POLL_MS;
+    const reports = startApprovalReports(database, context, { authority, wakeups, pollMs });
+    closers.push(() => reports.stop());
 
     const streams = openDurableStreams(database, context, { wakeups, stored });
     closers.push(() => streams.stop());

@@ -73,7 +73,8 @@ export type DocumentsOf<M extends readonly Model[]> = {
 
 /** Maximum bytes of a document key. */
 export const MAX_KEY_BYTES = 512;
-const NAME = /^[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+$/;
+/** The one plain name is that of the built-in inbox. */
+const NAME = /^(approvals|[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+)$/;
 
 /**
  * Declares a model, with its types: annotate the document parameter of `project`,
@@ -117,7 +118,7 @@ export function defineModel<
 }
 
 /** Whether a token can have this subject. Others are dropped, because storing them could fail and stop the projection. */
-function isNameable(subject: string): boolean {
+export function isNameable(subject: string): boolean {
   return /^[^\0]{1,256}$/u.test(subject) && subject.isWellFormed();
 }
 

@@ -9,7 +9,9 @@ const WITHHELD = "Withheld: it may quote an artifact that you may not read.";
 const PUBLISHER = "user:";
 
 /** The artifact as a resource: a private or labelled one is for its publisher only, besides its agents. */
-export function artifactResource(artifact: Artifact): ArtifactResource {
+export function artifactResource(
+  artifact: Artifact,
+): ArtifactResource & { readonly audience: readonly string[] | null } {
   const { org_id: org, id, version, visibility, produced_by } = artifact;
   const isOpen = visibility.kind === "public" || visibility.kind === "org";
   const publisher = produced_by.startsWith(PUBLISHER) ? [produced_by.slice(PUBLISHER.length)] : [];

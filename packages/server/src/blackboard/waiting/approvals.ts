@@ -1,11 +1,13 @@
 import { KhalaError } from "@khala/contracts";
 import type { ApprovalJson } from "@khala/contracts/blackboard/v1";
+import type { WaitingApprovalJson } from "@khala/contracts/conversation/v1";
 import { notFound } from "../../access/access.ts";
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { derivedId } from "../model/derived_id.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
+import { artifactResource } from "../model/visibility.ts";
 import { insertIntoOutbox } from "../publish/outbox.ts";
 import type { Sweep } from "./sweep.ts";
 
@@ -32,6 +34,13 @@ export interface Approvals {
     by: string,
     check?: (task: Task) => Promise<void>,
   ): Promise<string | undefined>;
+}
+
+/** A task that waits for an approval. */
+export interface WaitingTask {
+  readonly approval: WaitingApprovalJson;
+  /** Subjects; null for the whole org. */
+  readonly audience: readonly string[] | null;
 }
 
 interface ApprovalRow {
@@ -117,6 +126,34 @@ export function openApprovals(
       return correlation;
     },
   };
+}
+
+/** A task that waits for an approval, as its document shows it, and who may see that: everybody who may read its artifacts. */
+export async function findWaitingTask(
+  database: Pick<Database, "query">,
+  org: string,
+  id: string,
+): Promise<WaitingTask | undefined> {
+  const [row] = await database.query<{ task: Task; created: Date }>({
+    name: "board_approval_waiting",
+    text: `SELECT task, created_at AS created FROM runtime.board_approvals
+      WHERE approval_id = $1 AND org_id = $2 AND state = 'pending'`,
+    values: [id, org],
+  });
+  if (!row) return undefined;
+  const { agent: name, artifacts } = row.task;
+  const [{ correlation_id }] = artifacts;
+  const approval = { kind: "board", id, name, created_at: row.created.toISOString() };
+  return {
+    approval: { ...approval, ...(correlation_id && { correlation_id }) },
+    audience: artifacts.map((artifact) => artifactResource(artifact).audience).reduce(both),
+  };
+}
+
+/** The subjects of both audiences; null is everybody. */
+function both(one: readonly string[] | null, other: readonly string[] | null): readonly string[] | null {
+  if (one === null || other === null) return one ?? other;
+  return one.filter((subject) => other.includes(subject));
 }
 
 /** A replay of the task needs an approval of its own. */

@@ -4,6 +4,7 @@ import type {
   PendingApprovalJson,
   PendingCallJson,
   TranscriptMessageJson,
+  WaitingApprovalJson,
 } from "@khala/contracts/conversation/v1";
 import type { Database, Statement } from "../../database/database.ts";
 import type { ConversationId } from "../conversation.ts";
@@ -90,6 +91,15 @@ export function wakeRun({ org, convId, runId }: RunOf): Statement {
   };
 }
 
+/** Ends the waits of a conversation that is deleted. */
+export function withdrawCalls({ org, convId }: ConversationId): Statement {
+  return {
+    name: "conversation_withdraw_calls",
+    text: `UPDATE runtime.awaited_calls SET state = 'withdrawn' WHERE org_id = $1 AND conv_id = $2 AND state = 'pending'`,
+    values: [org, convId],
+  };
+}
+
 /** A tool call that a run waits for, or waited for. */
 export interface AwaitedCall {
   readonly runId: string;
@@ -138,6 +148,19 @@ export async function isAsked(tx: Tx, { org, convId, runId }: RunOf, callId: str
   return row!.asked;
 }
 
+/** A call that waits for an approval, as its document shows it. */
+export interface WaitingCall {
+  readonly approval: WaitingApprovalJson;
+  /** The owner of its conversation. */
+  readonly owner: string;
+  readonly audience: readonly string[];
+}
+
+/** The id of a call's approval. */
+export function callName(convId = "", callId = ""): string {
+  return `${convId}/${callId}`;
+}
+
 /** The tool calls that wait for an approval, oldest first: those of one subject's conversations, or all of the org. */
 export async function listApprovals(
   database: Tx,
@@ -159,7 +182,49 @@ export async function listApprovals(
       ORDER BY w.created_at LIMIT $2`,
     values: [org, limit, ...(subject === undefined ? [] : [subject])],
   });
-  return rows.map((row) => ({ kind: "chat", id: `${row.conv_id}/${row.tool_call_id}`, ...row }));
+  return rows.map((row) => ({ kind: "chat", id: callName(row.conv_id, row.tool_call_id), ...row }));
+}
+
+/** The call that waits for an approval, and who may see that: those who may read the conversation. */
+export async function findWaitingCall(
+  database: Tx,
+  { org, convId }: ConversationId,
+  callId: string,
+): Promise<WaitingCall | undefined> {
+  const [row] = await database.query<
+    Pick<WaitingCall, "owner"> & {
+      readonly run_id: string;
+      readonly tool: string;
+      readonly created_at: string;
+      readonly others: string[];
+    }
+  >({
+    name: "awaited_call_waiting",
+    text: `SELECT w.run_id, w.tool, ${isoTime("w.created_at")} AS created_at, c.owner,
+        ARRAY(SELECT p.subject FROM runtime.participants p WHERE p.org_id = $1 AND p.conv_id = $2) AS others
+      FROM runtime.awaited_calls w
+      JOIN runtime.conversations c ON c.org_id = $1 AND c.conv_id = $2 AND c.run_id = w.run_id
+      WHERE w.org_id = $1 AND w.conv_id = $2 AND w.tool_call_id = $3 AND w.state = 'pending' AND w.waits_for = 'approval'`,
+    values: [org, convId, callId],
+  });
+  if (!row) return undefined;
+  const { run_id, tool: name, created_at, owner, others } = row;
+  const approval = { kind: "chat", id: callName(convId, callId), name, created_at };
+  return {
+    approval: { ...approval, conv_id: convId, run_id, tool_call_id: callId },
+    owner,
+    audience: [owner, ...others],
+  };
+}
+
+/** The ids of a conversation's calls that wait. */
+export async function waitingCallIds(database: Tx, { org, convId }: ConversationId): Promise<string[]> {
+  const rows = await database.query<{ id: string }>({
+    name: "awaited_calls_waiting",
+    text: `SELECT tool_call_id AS id FROM runtime.awaited_calls WHERE org_id = $1 AND conv_id = $2 AND state = 'pending'`,
+    values: [org, convId],
+  });
+  return rows.map(({ id }) => id);
 }
 
 /** Stores a decision. */

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrIk0KEkRlY2lkZVRvb2xSZXNwb25zZRIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAiABKAkSDwoHcGVuZGluZxgDIAEoBSJwCgxDaGF0UmVzcG9uc2USGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIOCgZjdXJzb3IYAyABKAkSHgoKbWVzc2FnZV9pZBgEIAEoCVIKbWVzc2FnZV9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrItcBCg9XYWl0aW5nQXBwcm92YWwSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCRIMCgRuYW1lGAMgASgJEh4KCmNyZWF0ZWRfYXQYBCABKAlSCmNyZWF0ZWRfYXQSGAoHY29udl9pZBgFIAEoCVIHY29udl9pZBIWCgZydW5faWQYBiABKAlSBnJ1bl9pZBIiCgx0b29sX2NhbGxfaWQYByABKAlSDHRvb2xfY2FsbF9pZBImCg5jb3JyZWxhdGlvbl9pZBgIIAEoCVIOY29ycmVsYXRpb25faWQiYgoPQXBwcm92YWxXYWl0aW5nEj0KCGFwcHJvdmFsGAEgASgLMisub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuV2FpdGluZ0FwcHJvdmFsEhAKCGF1ZGllbmNlGAIgAygJIhsKDUFwcHJvdmFsRW5kZWQSCgoCaWQYASABKAkiTQoSRGVjaWRlVG9vbFJlc3BvbnNlEhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgCIAEoCRIPCgdwZW5kaW5nGAMgASgFInAKDENoYXRSZXNwb25zZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgDIAEoCRIeCgptZXNzYWdlX2lkGAQgASgJUgptZXNzYWdlX2lkIkcKDFN0b3BSZXNwb25zZRIbCgZydW5faWQYASABKAlIAFIGcnVuX2lkiAEBEg8KB3N0b3BwZWQYAiABKAhCCQoHX3J1bl9pZCKDAwoRQ29udmVyc2F0aW9uU3RhdGUSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIOCgZjdXJzb3IYAiABKAkSLAoDcnVuGAMgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuEj8KCG1lc3NhZ2VzGAQgAygLMi0ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVHJhbnNjcmlwdE1lc3NhZ2USOQoGcXVldWVkGAUgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZRITCgZiZWZvcmUYBiABKAlIAIgBARI9CgxwYXJ0aWNpcGFudHMYByADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudBI7CghsYXN0X3J1bhgIIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1blIIbGFzdF9ydW5CCQoHX2JlZm9yZSJoCg1VaU1lc3NhZ2VQYWdlEjcKCG1lc3NhZ2VzGAEgAygLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVWlNZXNzYWdlEhMKBmJlZm9yZRgCIAEoCUgAiAEBQgkKB19iZWZvcmUieAoJVWlNZXNzYWdlEgoKAmlkGAEgASgJEgwKBHJvbGUYAiABKAkSKQoIbWV0YWRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EiYKBXBhcnRzGAQgAygLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdCI1ChNDaG9vc2VCcmFuY2hSZXF1ZXN0Eh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQiRgoUQ2hvb3NlQnJhbmNoUmVzcG9uc2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIOCgZjdXJzb3IYAiABKAkiRwoKUXVldWVTdGF0ZRI5CgZxdWV1ZWQYASADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIlUKEUVkaXRRdWV1ZWRSZXF1ZXN0Eg8KB21lc3NhZ2UYASABKAkSLwoFcGFydHMYAiADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0IkYKEVBvc3RFdmVudHNSZXF1ZXN0EjEKBmV2ZW50cxgBIAMoCzIhLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50IiQKElBvc3RFdmVudHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAkijwEKClN0b3JlZEZpbGUSGAoHZmlsZV9pZBgBIAEoCVIHZmlsZV9pZBILCgN1cmwYAiABKAkSHgoKbWVkaWFfdHlwZRgDIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAQgASgJEgwKBHNpemUYBSABKAMSHgoKY3JlYXRlZF9hdBgGIAEoCVIKY3JlYXRlZF9hdCJQCg9QYXJ0aWNpcGFudExpc3QSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQidgoQQ29udmVyc2F0aW9uTGlzdBJGCg1jb252ZXJzYXRpb25zGAEgAygLMi8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ29udmVyc2F0aW9uU3VtbWFyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijAEKE0NvbnZlcnNhdGlvblN1bW1hcnkSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBINCgV0aXRsZRgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0EiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1biJdCgdMb2dQYWdlEjYKBmV2ZW50cxgBIAMoCzImLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50RnJhbWUSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0YgZwcm90bzM", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -983,6 +983,205 @@ export const PendingApprovalSchema: GenMessage<PendingApproval, {jsonType: Pendi
   messageDesc(file_openagents_conversation_v1_conversation, 13);
 
 /**
+ * A document of the topic `approvals`: a tool call, or a task of the blackboard, that waits for the approval of a person. It
+ * has no content: GET /approvals does, for those who may read it.
+ *
+ * @generated from message openagents.conversation.v1.WaitingApproval
+ */
+export type WaitingApproval = Message<"openagents.conversation.v1.WaitingApproval"> & {
+  /**
+   * "chat" or "board".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * As in PendingApproval.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * The tool, or the agent.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string created_at = 4 [json_name = "created_at"];
+   */
+  createdAt: string;
+
+  /**
+   * Of a tool call.
+   *
+   * @generated from field: string conv_id = 5 [json_name = "conv_id"];
+   */
+  convId: string;
+
+  /**
+   * @generated from field: string run_id = 6 [json_name = "run_id"];
+   */
+  runId: string;
+
+  /**
+   * @generated from field: string tool_call_id = 7 [json_name = "tool_call_id"];
+   */
+  toolCallId: string;
+
+  /**
+   * Of a task that has one.
+   *
+   * @generated from field: string correlation_id = 8 [json_name = "correlation_id"];
+   */
+  correlationId: string;
+};
+
+/**
+ * A document of the topic `approvals`: a tool call, or a task of the blackboard, that waits for the approval of a person. It
+ * has no content: GET /approvals does, for those who may read it.
+ *
+ * @generated from message openagents.conversation.v1.WaitingApproval
+ */
+export type WaitingApprovalJson = {
+  /**
+   * "chat" or "board".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind?: string;
+
+  /**
+   * As in PendingApproval.
+   *
+   * @generated from field: string id = 2;
+   */
+  id?: string;
+
+  /**
+   * The tool, or the agent.
+   *
+   * @generated from field: string name = 3;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: string created_at = 4 [json_name = "created_at"];
+   */
+  created_at?: string;
+
+  /**
+   * Of a tool call.
+   *
+   * @generated from field: string conv_id = 5 [json_name = "conv_id"];
+   */
+  conv_id?: string;
+
+  /**
+   * @generated from field: string run_id = 6 [json_name = "run_id"];
+   */
+  run_id?: string;
+
+  /**
+   * @generated from field: string tool_call_id = 7 [json_name = "tool_call_id"];
+   */
+  tool_call_id?: string;
+
+  /**
+   * Of a task that has one.
+   *
+   * @generated from field: string correlation_id = 8 [json_name = "correlation_id"];
+   */
+  correlation_id?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.WaitingApproval.
+ * Use `create(WaitingApprovalSchema)` to create a new message.
+ */
+export const WaitingApprovalSchema: GenMessage<WaitingApproval, {jsonType: WaitingApprovalJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 14);
+
+/**
+ * approval.waiting: also when those who may see it change.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalWaiting
+ */
+export type ApprovalWaiting = Message<"openagents.conversation.v1.ApprovalWaiting"> & {
+  /**
+   * @generated from field: openagents.conversation.v1.WaitingApproval approval = 1;
+   */
+  approval?: WaitingApproval | undefined;
+
+  /**
+   * The subjects who may see it; empty: the whole org.
+   *
+   * @generated from field: repeated string audience = 2;
+   */
+  audience: string[];
+};
+
+/**
+ * approval.waiting: also when those who may see it change.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalWaiting
+ */
+export type ApprovalWaitingJson = {
+  /**
+   * @generated from field: openagents.conversation.v1.WaitingApproval approval = 1;
+   */
+  approval?: WaitingApprovalJson;
+
+  /**
+   * The subjects who may see it; empty: the whole org.
+   *
+   * @generated from field: repeated string audience = 2;
+   */
+  audience?: string[];
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ApprovalWaiting.
+ * Use `create(ApprovalWaitingSchema)` to create a new message.
+ */
+export const ApprovalWaitingSchema: GenMessage<ApprovalWaiting, {jsonType: ApprovalWaitingJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 15);
+
+/**
+ * approval.ended: decided, withdrawn or deleted.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalEnded
+ */
+export type ApprovalEnded = Message<"openagents.conversation.v1.ApprovalEnded"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * approval.ended: decided, withdrawn or deleted.
+ *
+ * @generated from message openagents.conversation.v1.ApprovalEnded
+ */
+export type ApprovalEndedJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.ApprovalEnded.
+ * Use `create(ApprovalEndedSchema)` to create a new message.
+ */
+export const ApprovalEndedSchema: GenMessage<ApprovalEnded, {jsonType: ApprovalEndedJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 16);
+
+/**
  * 200: the decision is durable.
  *
  * @generated from message openagents.conversation.v1.DecideToolResponse
@@ -1039,7 +1238,7 @@ export type DecideToolResponseJson = {
  * Use `create(DecideToolResponseSchema)` to create a new message.
  */
 export const DecideToolResponseSchema: GenMessage<DecideToolResponse, {jsonType: DecideToolResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 14);
+  messageDesc(file_openagents_conversation_v1_conversation, 17);
 
 /**
  * 202: the run is durable.
@@ -1104,7 +1303,7 @@ export type ChatResponseJson = {
  * Use `create(ChatResponseSchema)` to create a new message.
  */
 export const ChatResponseSchema: GenMessage<ChatResponse, {jsonType: ChatResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 15);
+  messageDesc(file_openagents_conversation_v1_conversation, 18);
 
 /**
  * POST /chat/:conv_id/stop
@@ -1149,7 +1348,7 @@ export type StopResponseJson = {
  * Use `create(StopResponseSchema)` to create a new message.
  */
 export const StopResponseSchema: GenMessage<StopResponse, {jsonType: StopResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 16);
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
 
 /**
  * GET /chat/:conv_id
@@ -1270,7 +1469,7 @@ export type ConversationStateJson = {
  * Use `create(ConversationStateSchema)` to create a new message.
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 17);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
  * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
@@ -1315,7 +1514,7 @@ export type UiMessagePageJson = {
  * Use `create(UiMessagePageSchema)` to create a new message.
  */
 export const UiMessagePageSchema: GenMessage<UiMessagePage, {jsonType: UiMessagePageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 18);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * A message as the AI SDK's `UIMessage`.
@@ -1376,7 +1575,7 @@ export type UiMessageJson = {
  * Use `create(UiMessageSchema)` to create a new message.
  */
 export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 19);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 
 /**
  * POST /chat/:conv_id/branch
@@ -1411,7 +1610,7 @@ export type ChooseBranchRequestJson = {
  * Use `create(ChooseBranchRequestSchema)` to create a new message.
  */
 export const ChooseBranchRequestSchema: GenMessage<ChooseBranchRequest, {jsonType: ChooseBranchRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 20);
+  messageDesc(file_openagents_conversation_v1_conversation, 23);
 
 /**
  * 200: the branch is the active one.
@@ -1460,7 +1659,7 @@ export type ChooseBranchResponseJson = {
  * Use `create(ChooseBranchResponseSchema)` to create a new message.
  */
 export const ChooseBranchResponseSchema: GenMessage<ChooseBranchResponse, {jsonType: ChooseBranchResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 21);
+  messageDesc(file_openagents_conversation_v1_conversation, 24);
 
 /**
  * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
@@ -1495,7 +1694,7 @@ export type QueueStateJson = {
  * Use `create(QueueStateSchema)` to create a new message.
  */
 export const QueueStateSchema: GenMessage<QueueState, {jsonType: QueueStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 22);
+  messageDesc(file_openagents_conversation_v1_conversation, 25);
 
 /**
  * PATCH /chat/:conv_id/queue/:run_id: either of the two.
@@ -1536,7 +1735,7 @@ export type EditQueuedRequestJson = {
  * Use `create(EditQueuedRequestSchema)` to create a new message.
  */
 export const EditQueuedRequestSchema: GenMessage<EditQueuedRequest, {jsonType: EditQueuedRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 23);
+  messageDesc(file_openagents_conversation_v1_conversation, 26);
 
 /**
  * POST /chat/:conv_id/events: what another writer adds, with no run.
@@ -1571,7 +1770,7 @@ export type PostEventsRequestJson = {
  * Use `create(PostEventsRequestSchema)` to create a new message.
  */
 export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 24);
+  messageDesc(file_openagents_conversation_v1_conversation, 27);
 
 /**
  * 201: the events are durable.
@@ -1606,7 +1805,7 @@ export type PostEventsResponseJson = {
  * Use `create(PostEventsResponseSchema)` to create a new message.
  */
 export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 25);
+  messageDesc(file_openagents_conversation_v1_conversation, 28);
 
 /**
  * POST /files: what was stored.
@@ -1687,7 +1886,7 @@ export type StoredFileJson = {
  * Use `create(StoredFileSchema)` to create a new message.
  */
 export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 26);
+  messageDesc(file_openagents_conversation_v1_conversation, 29);
 
 /**
  * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
@@ -1718,7 +1917,7 @@ export type ParticipantListJson = {
  * Use `create(ParticipantListSchema)` to create a new message.
  */
 export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 27);
+  messageDesc(file_openagents_conversation_v1_conversation, 30);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -1763,7 +1962,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 28);
+  messageDesc(file_openagents_conversation_v1_conversation, 31);
 
 /**
  * A conversation, to be picked from a list.
@@ -1832,7 +2031,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 29);
+  messageDesc(file_openagents_conversation_v1_conversation, 32);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -1877,5 +2076,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 30);
+  messageDesc(file_openagents_conversation_v1_conversation, 33);
 
