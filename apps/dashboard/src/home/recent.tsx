@@ -77,7 +77,8 @@ export function RecentDocuments() {
       (data?.topics ?? [])
         .filter(
           ({ topic = "", documents }) =>
-            !topic.startsWith("blackboard.") && Number(documents ?? 0) < MAX_DOCUMENTS,
+            // Agents, correlations and approvals have pages of their own.
+            !/^(blackboard\.|approvals$)/.test(topic) && Number(documents ?? 0) < MAX_DOCUMENTS,
         )
         .map(({ topic = "" }) => topic)
         .slice(0, MAX_TOPICS),
