@@ -101,15 +101,11 @@ test("refuses an undeclared or unknown field, with the declared ones", async () 
   });
 });
 
-test("lists runs newest first, and those of a status", async () => {
-  for (const [i, status] of ["completed", "running", "running"].entries()) {
-    const payload = { run_id: `r${i}`, status, started_at: `2026-01-0${1 + i}T00:00:00.000Z` };
+test("lists runs newest first", async () => {
+  for (const i of [1, 0, 2]) {
+    const payload = { run_id: `r${i}`, status: "running", started_at: `2026-01-0${1 + i}T00:00:00.000Z` };
     await server.write({ key: `run:r${i}`, version: 1, org: "org-1", payload });
   }
-  const idsOfRuns = async (query: string) => {
-    const { documents } = await listPage(server, token, RUNS, query);
-    return documents.map(({ doc_key }) => doc_key).join(" ");
-  };
-  expect(await idsOfRuns("order=-started_at")).toBe("run:r2 run:r1 run:r0");
-  expect(await idsOfRuns("order=-started_at&filter.status=running")).toBe("run:r2 run:r1");
+  const { documents } = await listPage(server, token, RUNS, "order=-started_at");
+  expect(documents.map(({ doc_key }) => doc_key)).toEqual(["run:r2", "run:r1", "run:r0"]);
 });
