@@ -23,7 +23,13 @@ const PREFIX = "fuzz.";
 const GROWTH = 1.5;
 const GROWTH_BYTES = 64 << 20;
 
-const { values: options } = parseArgs({ options: { minutes: { type: "string" }, seed: { type: "string" } } });
+const { values: options } = parseArgs({
+  options: { minutes: { type: "string" }, seed: { type: "string" }, help: { type: "boolean" } },
+});
+if (options.help) {
+  console.log("Usage: npm run fuzz -- [--minutes <n>] [--seed <n>]");
+  process.exit(0);
+}
 const minutes = Number(options.minutes ?? 1);
 const seed = Number(options.seed ?? randomInt(2 ** 31));
 console.log(`Fuzzing for ${minutes} minutes with --seed ${seed}`);
