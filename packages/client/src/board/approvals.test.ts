@@ -28,7 +28,7 @@ async function answer(...ids: string[]): Promise<void> {
 }
 const shown = () => hand.client.approvals.state().approvals?.map(({ id }) => id);
 
-test("reads the inbox when its topic changes, and never by the clock", async () => {
+test("reads the inbox when its topic changes, and does not poll", async () => {
   const { approvals } = hand.client;
   expect(approvals.state()).toEqual({ approvals: undefined, error: undefined });
   const stop = follow();

@@ -70,6 +70,7 @@ export function openTotals(
     const tell = telling ? [tellStatement(server, telling, new Date(clock.now()))] : [];
     const results = await database.transaction([...tell, ...readStatements(agents, orgs)]);
     telling = undefined;
+    // A transaction returns untyped rows; readStatements has the columns.
     const tasks = results.at(-2) as unknown as readonly TotalRow[];
     const outputs = results.at(-1) as unknown as readonly OutputRow[];
     const published = Map.groupBy(outputs, ({ agent, org_id }) => `${agent} ${org_id}`);

@@ -77,7 +77,7 @@ export function openThrottle(
     reading.askedAt = clock.now();
     try {
       const all = sums(await board.lag());
-      // Nobody is slowed down below the threshold, whoever the tasks belong to.
+      // Below the threshold no org is slowed down, so it need not be known whose tasks these are.
       const isLow = [...all.values()].every((lag) => lag < soft);
       reading.lags = isLow ? [] : lagsOf(all, await board.waiting(org));
       reading.answeredAt = clock.now();
