@@ -39,7 +39,7 @@ const onStockPostgres = [
   "packages/server/src/conversations/log/postgres/postgres_log.pg.test.ts",
   "packages/server/src/blackboard/postgres/open_board.pg.test.ts",
   "packages/server/src/{conversations,blackboard/postgres}/plans.pg.test.ts",
-  "packages/server/src/main/backup_operations.pg.test.ts",
+  "packages/server/src/main/operations/backup.pg.test.ts",
   PG_DUMP,
   "e2e/stories/{sync,conversations,blackboard}.test.ts",
   // These run nowhere else.

@@ -14,7 +14,7 @@ import { expect, test, vi } from "vitest";
 import { defineApp } from "../../packages/server/src/app.ts";
 import type * as DatabaseModule from "../../packages/server/src/database/database.ts";
 import { runs } from "../../packages/server/src/events/streams.ts";
-import { parity, reproject, trimNow } from "../../packages/server/src/main/operations.ts";
+import { parity, reproject, trimNow } from "../../packages/server/src/main/operations/operations.ts";
 import { runSummaries } from "../../packages/server/src/sync/models/runtime.ts";
 
 const recorder = vi.hoisted(() => ({ watch: undefined as ((database: object) => object) | undefined }));

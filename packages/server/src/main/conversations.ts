@@ -1,6 +1,7 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, SCOPES } from "@khala/contracts";
 import type { BlackboardPlane } from "../blackboard/plane.ts";
+import type { FileStore } from "../conversations/files/file_store.ts";
 import { type Files, openFiles } from "../conversations/files/files.ts";
 import { openPostgresFileStore } from "../conversations/files/postgres_file_store.ts";
 import { startJanitor } from "../conversations/janitor.ts";
@@ -16,14 +17,15 @@ import type { StoredBytes } from "../database/stored_bytes.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import { runs } from "../events/streams.ts";
+import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { runLoop, Wake } from "../kit/service.ts";
 import type { Config } from "./config.ts";
-import { openBucket } from "./s3.ts";
 import { conversationSettings } from "./settings.ts";
 
 const JANITOR_LEASE_MS = 10_000;
 const SWEPT_AT_ONCE = 500;
+const S3_DRIVER = "@khala/s3";
 
 /** The log of conversations: Redis where the settings name one, else Postgres. */
 export async function openChatLog(
@@ -118,4 +120,35 @@ export function runEvents(authority: Authority): RunEvents {
       }
     },
   };
+}
+
+/** The part of the S3 driver that is used here. It is a separate package, so that only those who name a bucket install it. */
+interface S3Driver {
+  openS3FileStore(options: {
+    readonly url: string;
+    readonly region: string;
+    readonly accessKeyId: string;
+    readonly secretAccessKey: string;
+    readonly clock: Clock;
+  }): FileStore;
+}
+
+/** The bucket of files that the settings name, if any. */
+async function openBucket(config: Config, { clock }: Context): Promise<FileStore | undefined> {
+  const { KHALA_FILES_S3_URL: url, KHALA_FILES_S3_REGION: region } = config;
+  if (!url) return undefined;
+  const { openS3FileStore } = await loadS3Driver();
+  const accessKeyId = config.KHALA_FILES_S3_ACCESS_KEY ?? "";
+  const secretAccessKey = config.KHALA_FILES_S3_SECRET_KEY ?? "";
+  return openS3FileStore({ url, region, accessKeyId, secretAccessKey, clock });
+}
+
+async function loadS3Driver(): Promise<S3Driver> {
+  try {
+    return (await import(S3_DRIVER)) as S3Driver;
+  } catch (cause) {
+    if ((cause as { code?: string }).code !== "ERR_MODULE_NOT_FOUND") throw cause;
+    const message = `KHALA_FILES_S3_URL is set, and the driver ${S3_DRIVER} is not installed. Run \`npm install ${S3_DRIVER}\`.`;
+    throw new KhalaError("unavailable", message, {}, { cause });
+  }
 }

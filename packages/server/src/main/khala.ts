@@ -32,7 +32,6 @@ import {
   runEvents,
   startConversationCleanup,
 } from "./conversations.ts";
-import { describeApp } from "./describe_app.ts";
 import { openHealth } from "./health.ts";
 import { openOps } from "./ops.ts";
 import {
@@ -175,7 +174,8 @@ export async function createKhala(
     const parity = openMirrorStatus(database, context, app.models, mirror);
     closers.push(() => parity.stop());
     const ops = openOps(config, context, {
-      app: describeApp(app, { demo: options.demo ?? false }),
+      app,
+      demo: options.demo ?? false,
       health,
       sync,
       blackboard,

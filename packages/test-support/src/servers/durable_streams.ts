@@ -8,7 +8,7 @@ import {
   openDurableStreams,
   STREAM_WAKEUP,
 } from "../../../server/src/durable_streams/store.ts";
-import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams.ts";
+import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams/routes.ts";
 import { memoryRevocations } from "../../../server/src/gateway/auth/revocations.ts";
 import { openHttp } from "../../../server/src/gateway/http/http.ts";
 import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";

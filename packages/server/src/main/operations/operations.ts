@@ -1,37 +1,37 @@
 import { KhalaError } from "@khala/contracts";
 import { type Logger, pino } from "pino";
-import type { App } from "../app.ts";
-import { type Database, openDatabase } from "../database/database.ts";
-import { grantServing, migrate } from "../database/migrate.ts";
-import { openWakeups } from "../database/wakeups.ts";
-import { openIssuer } from "../gateway/auth/auth.ts";
-import type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
-import { systemClock } from "../kit/clock.ts";
-import type { Context } from "../kit/context.ts";
-import { uuidv7 } from "../kit/ids.ts";
-import { openQuotas } from "../kit/quota.ts";
-import { openTelemetry } from "../kit/telemetry.ts";
-import { type ConvexMirrorOptions, convexMirror } from "../sync/mirror/mirror_convex.ts";
-import { compareWithMirror, type ParityReport } from "../sync/mirror/parity.ts";
-import type { Model } from "../sync/model.ts";
-import { createReadModels } from "../sync/read/read_models.ts";
-import { rotateEpoch as beginEpoch, recordStart } from "../sync/read/starts.ts";
-import { type ReprojectionProgress, reproject as rebuild } from "../sync/rebuild/reprojection.ts";
-import { trimTopic } from "../sync/rebuild/retention.ts";
-import type { Config } from "./config.ts";
+import type { App } from "../../app.ts";
+import { type Database, openDatabase } from "../../database/database.ts";
+import { grantServing, migrate } from "../../database/migrate.ts";
+import { openWakeups } from "../../database/wakeups.ts";
+import { openIssuer } from "../../gateway/auth/auth.ts";
+import type { MintedToken, MintRequest } from "../../gateway/auth/issuer.ts";
+import { systemClock } from "../../kit/clock.ts";
+import type { Context } from "../../kit/context.ts";
+import { uuidv7 } from "../../kit/ids.ts";
+import { openQuotas } from "../../kit/quota.ts";
+import { openTelemetry } from "../../kit/telemetry.ts";
+import { type ConvexMirrorOptions, convexMirror } from "../../sync/mirror/mirror_convex.ts";
+import { compareWithMirror, type ParityReport } from "../../sync/mirror/parity.ts";
+import type { Model } from "../../sync/model.ts";
+import { createReadModels } from "../../sync/read/read_models.ts";
+import { rotateEpoch as beginEpoch, recordStart } from "../../sync/read/starts.ts";
+import { type ReprojectionProgress, reproject as rebuild } from "../../sync/rebuild/reprojection.ts";
+import { trimTopic } from "../../sync/rebuild/retention.ts";
+import type { Config } from "../config.ts";
+import { authSettings } from "../settings.ts";
 import {
   type CopiedConversations,
   copyConversations,
   type TrimmedConversations,
   trimConversations,
-} from "./conversation_operations.ts";
-import { authSettings } from "./settings.ts";
+} from "./conversations.ts";
 
-export { embeddedBinaries } from "../database/embedded.ts";
-export { SCHEMA_VERSION } from "../database/migrate.ts";
-export { findPooling, NEEDS_SESSIONS, type Pooling } from "../database/pooler.ts";
-export type { MintedToken, MintRequest } from "../gateway/auth/issuer.ts";
-export type { ConvexMirrorOptions } from "../sync/mirror/mirror_convex.ts";
+export { embeddedBinaries } from "../../database/embedded.ts";
+export { SCHEMA_VERSION } from "../../database/migrate.ts";
+export { findPooling, NEEDS_SESSIONS, type Pooling } from "../../database/pooler.ts";
+export type { MintedToken, MintRequest } from "../../gateway/auth/issuer.ts";
+export type { ConvexMirrorOptions } from "../../sync/mirror/mirror_convex.ts";
 export {
   type DocumentDifference,
   type DocumentMark,
@@ -40,8 +40,8 @@ export {
   type ParityReport,
   parityLines,
   type TopicParity,
-} from "../sync/mirror/parity.ts";
-export type { ReprojectionProgress } from "../sync/rebuild/reprojection.ts";
+} from "../../sync/mirror/parity.ts";
+export type { ReprojectionProgress } from "../../sync/rebuild/reprojection.ts";
 export { probeKafka, probeRedis } from "./backend_probes.ts";
 export {
   type BackupContents,
@@ -51,8 +51,8 @@ export {
   type RestoreBackupOptions,
   restoreBackup,
   verifyBackup,
-} from "./backup_operations.ts";
-export type { CopiedConversations, TrimmedConversations } from "./conversation_operations.ts";
+} from "./backup.ts";
+export type { CopiedConversations, TrimmedConversations } from "./conversations.ts";
 
 /** Signs a token with the keys that these settings name, or with the development key; undefined if they cannot sign. */
 export async function mintToken(

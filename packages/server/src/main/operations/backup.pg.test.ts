@@ -7,9 +7,9 @@ import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/te
 import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type Database, openDatabase } from "../database/database.ts";
-import { createBackup, restoreBackup, verifyBackup } from "./backup_operations.ts";
-import { readConfig } from "./config.ts";
+import { type Database, openDatabase } from "../../database/database.ts";
+import { readConfig } from "../config.ts";
+import { createBackup, restoreBackup, verifyBackup } from "./backup.ts";
 
 let folder: string;
 let file: string;

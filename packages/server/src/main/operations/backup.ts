@@ -1,15 +1,15 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { type BackupContents, type BackupProgress, backUp } from "../database/backup/backup.ts";
-import { checkBackup, restore, verifyBackup as verify } from "../database/backup/restore.ts";
-import { DataFolderInUse } from "../database/data_folder.ts";
-import type { Database } from "../database/database.ts";
-import { migrate } from "../database/migrate.ts";
-import type { Context } from "../kit/context.ts";
-import { rotateEpochWithin } from "../sync/read/starts.ts";
-import type { Config } from "./config.ts";
-import { type Closers, closeAll, connectDatabase, openContext, VERSION } from "./startup.ts";
+import { type BackupContents, type BackupProgress, backUp } from "../../database/backup/backup.ts";
+import { checkBackup, restore, verifyBackup as verify } from "../../database/backup/restore.ts";
+import { DataFolderInUse } from "../../database/data_folder.ts";
+import type { Database } from "../../database/database.ts";
+import { migrate } from "../../database/migrate.ts";
+import type { Context } from "../../kit/context.ts";
+import { rotateEpochWithin } from "../../sync/read/starts.ts";
+import type { Config } from "../config.ts";
+import { type Closers, closeAll, connectDatabase, openContext, VERSION } from "../startup.ts";
 
 export type { BackupContents, BackupProgress };
 

@@ -1,10 +1,10 @@
-import { messageArray } from "../../durable_streams/json_mode.ts";
-import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
-import type { Page } from "../../durable_streams/pages.ts";
-import type { DurableStreams } from "../../durable_streams/store.ts";
-import { isJson, mediaType, type StreamName } from "../../durable_streams/stream.ts";
-import type { Context } from "../../kit/context.ts";
-import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
+import { messageArray } from "../../../durable_streams/json_mode.ts";
+import { formatOffset, type Offset } from "../../../durable_streams/offset.ts";
+import type { Page } from "../../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../../durable_streams/store.ts";
+import { isJson, mediaType, type StreamName } from "../../../durable_streams/stream.ts";
+import type { Context } from "../../../kit/context.ts";
+import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./live.ts";
 
 export interface SseOptions {
   readonly first: Page;

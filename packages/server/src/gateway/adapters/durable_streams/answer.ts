@@ -1,7 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import type { FastifyReply } from "fastify";
-import { formatOffset } from "../../durable_streams/offset.ts";
-import type { AppendOutcome, Claim, Stream } from "../../durable_streams/stream.ts";
+import { formatOffset } from "../../../durable_streams/offset.ts";
+import type { AppendOutcome, Claim, Stream } from "../../../durable_streams/stream.ts";
 
 /** The offset of a stream's end. */
 export function tailOffset({ id, tail }: Pick<Stream, "id" | "tail">): string {

@@ -2,14 +2,14 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { KhalaError } from "@khala/contracts";
 import { pino } from "pino";
-import { loadRedisClient, probeServer, type RedisServer } from "../conversations/log/redis/redis_log.ts";
-import { parseRedisUrl } from "../conversations/log/redis/url.ts";
-import { systemClock } from "../kit/clock.ts";
-import { uuidv7 } from "../kit/ids.ts";
-import { openQuotas } from "../kit/quota.ts";
-import { openTelemetry } from "../kit/telemetry.ts";
-import type { Config } from "./config.ts";
-import { kafkaAccess, loadKafkaDriver } from "./kafka.ts";
+import { loadRedisClient, probeServer, type RedisServer } from "../../conversations/log/redis/redis_log.ts";
+import { parseRedisUrl } from "../../conversations/log/redis/url.ts";
+import { systemClock } from "../../kit/clock.ts";
+import { uuidv7 } from "../../kit/ids.ts";
+import { openQuotas } from "../../kit/quota.ts";
+import { openTelemetry } from "../../kit/telemetry.ts";
+import type { Config } from "../config.ts";
+import { kafkaAccess, loadKafkaDriver } from "../kafka.ts";
 
 const TIMEOUT_MS = 3_000;
 

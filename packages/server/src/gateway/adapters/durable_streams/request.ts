@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
-import type { ForkRequest } from "../../durable_streams/forks.ts";
-import { type Offset, parseOffset } from "../../durable_streams/offset.ts";
-import type { Claim, StreamConfig } from "../../durable_streams/stream.ts";
+import type { ForkRequest } from "../../../durable_streams/forks.ts";
+import { type Offset, parseOffset } from "../../../durable_streams/offset.ts";
+import type { Claim, StreamConfig } from "../../../durable_streams/stream.ts";
 
 /** The start of a read: the first byte, the current end, or an offset from an earlier answer. */
 export type Start = "beginning" | "now" | Offset;

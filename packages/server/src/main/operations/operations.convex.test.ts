@@ -3,11 +3,11 @@ import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { startConvexStandIn } from "@khala/test-support/servers/convex_stand_in";
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
-import { defineApp } from "../app.ts";
-import { runs } from "../events/streams.ts";
-import { runSummaries } from "../sync/models/runtime.ts";
-import { readConfig } from "./config.ts";
-import { createKhala } from "./khala.ts";
+import { defineApp } from "../../app.ts";
+import { runs } from "../../events/streams.ts";
+import { runSummaries } from "../../sync/models/runtime.ts";
+import { readConfig } from "../config.ts";
+import { createKhala } from "../khala.ts";
 import { parity, parityLines } from "./operations.ts";
 
 const app = defineApp({ models: [runSummaries] });

@@ -2,12 +2,12 @@ import { patiently } from "@khala/test-support/kit/patiently";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { pino } from "pino";
 import { expect, test, vi } from "vitest";
-import { defineApp } from "../app.ts";
-import { runs } from "../events/streams.ts";
-import { defineModel } from "../sync/model.ts";
-import { runSummaries } from "../sync/models/runtime.ts";
-import { readConfig } from "./config.ts";
-import { createKhala } from "./khala.ts";
+import { defineApp } from "../../app.ts";
+import { runs } from "../../events/streams.ts";
+import { defineModel } from "../../sync/model.ts";
+import { runSummaries } from "../../sync/models/runtime.ts";
+import { readConfig } from "../config.ts";
+import { createKhala } from "../khala.ts";
 import { reproject, rotateEpoch, trimNow } from "./operations.ts";
 
 const app = defineApp({ models: [runSummaries] });

@@ -1,14 +1,14 @@
-import type { ConversationRef } from "../conversations/conversation.ts";
-import { startJanitor } from "../conversations/janitor.ts";
-import { type Log, type Position, StreamGone } from "../conversations/log/log.ts";
-import { openPostgresLog } from "../conversations/log/postgres/postgres_log.ts";
-import { openRedisLog, type RedisLog } from "../conversations/log/redis/redis_log.ts";
-import { conversationMetrics } from "../conversations/metrics.ts";
-import type { Database } from "../database/database.ts";
-import type { Context } from "../kit/context.ts";
-import type { Config } from "./config.ts";
-import { openChatLog } from "./conversations.ts";
-import { conversationSettings } from "./settings.ts";
+import type { ConversationRef } from "../../conversations/conversation.ts";
+import { startJanitor } from "../../conversations/janitor.ts";
+import { type Log, type Position, StreamGone } from "../../conversations/log/log.ts";
+import { openPostgresLog } from "../../conversations/log/postgres/postgres_log.ts";
+import { openRedisLog, type RedisLog } from "../../conversations/log/redis/redis_log.ts";
+import { conversationMetrics } from "../../conversations/metrics.ts";
+import type { Database } from "../../database/database.ts";
+import type { Context } from "../../kit/context.ts";
+import type { Config } from "../config.ts";
+import { openChatLog } from "../conversations.ts";
+import { conversationSettings } from "../settings.ts";
 
 /** The rows that retention removed from conversations. */
 export interface TrimmedConversations {

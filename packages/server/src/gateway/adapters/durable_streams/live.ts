@@ -1,12 +1,12 @@
 import { KhalaError } from "@khala/contracts";
-import { positionIn } from "../../durable_streams/forks.ts";
-import type { Offset } from "../../durable_streams/offset.ts";
-import type { Page } from "../../durable_streams/pages.ts";
-import type { DurableStreams } from "../../durable_streams/store.ts";
-import type { StreamName } from "../../durable_streams/stream.ts";
-import type { Context } from "../../kit/context.ts";
-import { noStream, streamGone } from "./durable_streams_answer.ts";
-import type { Start } from "./durable_streams_request.ts";
+import { positionIn } from "../../../durable_streams/forks.ts";
+import type { Offset } from "../../../durable_streams/offset.ts";
+import type { Page } from "../../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../../durable_streams/store.ts";
+import type { StreamName } from "../../../durable_streams/stream.ts";
+import type { Context } from "../../../kit/context.ts";
+import { noStream, streamGone } from "./answer.ts";
+import type { Start } from "./request.ts";
 
 /** Beyond every position: a read from here is empty and returns the tail. */
 const BEYOND = 10n ** 16n;

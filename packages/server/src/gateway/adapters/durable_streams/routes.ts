@@ -1,20 +1,20 @@
 import { Readable } from "node:stream";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import type { Action } from "../../access/actions.ts";
-import type { Viewer } from "../../access/viewer.ts";
-import type { ForkRequest } from "../../durable_streams/forks.ts";
-import { messageArray, storedMessages } from "../../durable_streams/json_mode.ts";
-import { formatOffset, type Offset } from "../../durable_streams/offset.ts";
-import type { Page } from "../../durable_streams/pages.ts";
-import type { DurableStreams } from "../../durable_streams/store.ts";
-import { isJson, mediaType, type Stream, type StreamName } from "../../durable_streams/stream.ts";
-import type { Context } from "../../kit/context.ts";
-import { openConcurrencyQuota } from "../../kit/quota.ts";
-import { type Revocations, whenRevoked } from "../auth/revocations.ts";
-import type { Http, Route } from "../http/http.ts";
-import { answerAppend, noStream, streamGone, tailOffset } from "./durable_streams_answer.ts";
-import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./durable_streams_live.ts";
+import type { Action } from "../../../access/actions.ts";
+import type { Viewer } from "../../../access/viewer.ts";
+import type { ForkRequest } from "../../../durable_streams/forks.ts";
+import { messageArray, storedMessages } from "../../../durable_streams/json_mode.ts";
+import { formatOffset, type Offset } from "../../../durable_streams/offset.ts";
+import type { Page } from "../../../durable_streams/pages.ts";
+import type { DurableStreams } from "../../../durable_streams/store.ts";
+import { isJson, mediaType, type Stream, type StreamName } from "../../../durable_streams/stream.ts";
+import type { Context } from "../../../kit/context.ts";
+import { openConcurrencyQuota } from "../../../kit/quota.ts";
+import { type Revocations, whenRevoked } from "../../auth/revocations.ts";
+import type { Http, Route } from "../../http/http.ts";
+import { answerAppend, noStream, streamGone, tailOffset } from "./answer.ts";
+import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./live.ts";
 import {
   asksToClose,
   readBody,
@@ -25,8 +25,8 @@ import {
   readPath,
   readQuery,
   readSeq,
-} from "./durable_streams_request.ts";
-import { needsBase64, sseEvents } from "./durable_streams_sse.ts";
+} from "./request.ts";
+import { needsBase64, sseEvents } from "./sse.ts";
 
 export interface DurableStreamsRoutesOptions {
   readonly streams: DurableStreams;
