@@ -1,8 +1,7 @@
 import type { StoredDocument } from "../storage/storage.ts";
 import { isNewer } from "./cursor.ts";
 import type { Item } from "./plane_port.ts";
-import type { WorkSlices } from "./slices.ts";
-import { SortedItems, sortInSlices } from "./sorted_items.ts";
+import { SortedItems, sortInSlices, type WorkSlices } from "./sorted_items.ts";
 import type { Update } from "./source.ts";
 
 /** A document as stored and as shown. The shown one is older while the newest is still being fetched. */

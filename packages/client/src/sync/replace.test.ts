@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { settled } from "../connection/test_support.ts";
 import { memory } from "../storage/memory.ts";
-import { SLICE_ITEMS } from "./slices.ts";
+import { SLICE_ITEMS } from "./sorted_items.ts";
 import { at, stored, testPlane, update } from "./test_support.ts";
 import { COMMIT_PATIENCE_MS } from "./topic_store.ts";
 

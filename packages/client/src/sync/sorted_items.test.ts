@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Item } from "./plane_port.ts";
-import { SLICE_ITEMS, WorkSlices } from "./slices.ts";
-import { SortedItems, sortInSlices } from "./sorted_items.ts";
+import { SLICE_ITEMS, SortedItems, sortInSlices, WorkSlices } from "./sorted_items.ts";
 
 const item = (key: string, version = "1"): Item => ({ key, version, data: {} });
 

@@ -3,7 +3,7 @@ import type { Environment } from "../environment.ts";
 import type { Cursor, StoredDocument } from "../storage/storage.ts";
 import { sameCursor } from "./cursor.ts";
 import { Documents, type Entry, isUnfetched, type Replacement } from "./documents.ts";
-import { WorkSlices } from "./slices.ts";
+import { WorkSlices } from "./sorted_items.ts";
 import type { TopicPhase, TopicSink, Update } from "./source.ts";
 import type { TopicStore } from "./topic_store.ts";
 

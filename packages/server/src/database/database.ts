@@ -1,7 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
-import { limiter } from "../kit/limiter.ts";
 import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
 import { type Checkout, PipelinedConnections } from "./pipelined_connections.ts";
 
@@ -275,4 +274,22 @@ function translate(error: unknown): never {
     ? "The database took too long, and nothing was changed. Try again in a moment."
     : "The database cannot be reached right now. Try again; GET /readyz shows its state.";
   throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 }, { cause: error });
+}
+
+/** Runs at most `most` works at a time; the others wait in their order. */
+function limiter(most: number): <T>(work: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let running = 0;
+  return async (work) => {
+    if (running < most) running++;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      // The next one takes over the place.
+      const next = waiting.shift();
+      if (next) next();
+      else running--;
+    }
+  };
 }

@@ -14,7 +14,7 @@ import type { SyncPlane } from "../sync/plane.ts";
 import { agUiRoutes } from "./adapters/ag_ui_routes.ts";
 import { aiRoutes } from "./adapters/ai_routes.ts";
 import { aiEndpoint } from "./adapters/ai_socket.ts";
-import { durableStreamsRoutes } from "./adapters/durable_streams.ts";
+import { durableStreamsRoutes } from "./adapters/durable_streams/routes.ts";
 import type { Auth } from "./auth/auth.ts";
 import type { Revocations } from "./auth/revocations.ts";
 import { limitConnections } from "./http/connection_limit.ts";
@@ -39,11 +39,8 @@ import {
 } from "./http/routes/ops.ts";
 import { opsEraseRoute } from "./http/routes/ops_erase.ts";
 import { opsSyncRoutes } from "./http/routes/ops_sync.ts";
-import { participantRoutes } from "./http/routes/participants.ts";
-import { queueRoutes } from "./http/routes/queue.ts";
 import { syncRoutes } from "./http/routes/sync.ts";
 import { issuerCaller, tokenRoutes } from "./http/routes/token.ts";
-import { toolRoutes } from "./http/routes/tools.ts";
 import { mcpRoutes } from "./mcp/mcp_routes.ts";
 import { gatewayMetrics } from "./metrics.ts";
 import type { ChannelDefinition } from "./phoenix/channel.ts";
@@ -157,10 +154,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   const { signal } = stopping;
   chatRoutes(http, context, conversations);
   fileRoutes(http, conversations);
-  queueRoutes(http, conversations);
-  toolRoutes(http, conversations);
   approvalRoutes(http, conversations, options.blackboard);
-  participantRoutes(http, conversations);
   if (options.blackboard) {
     blackboardRoutes(http, context, options.blackboard, options.stored);
     deadLetterRoutes(http, options.blackboard);

@@ -11,7 +11,7 @@ import { until } from "@khala/test-support/kit/until";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
-import { codeOf } from "./errors.ts";
+import { codeOf } from "./board_parts.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
 const AGENTS = ["a", "b"];

@@ -3,8 +3,14 @@ import { isItemFault, isRepeatable, isUncertain } from "../../database/database.
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, areAscending, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
-import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
-import { isDuplicate, waitBeforeRepeat } from "./errors.ts";
+import {
+  type BoardParts,
+  isDuplicate,
+  knownArtifacts,
+  route,
+  tellOfArtifacts,
+  waitBeforeRepeat,
+} from "./board_parts.ts";
 import { enqueueStatement, putStatement } from "./statements.ts";
 
 type Status = "published" | "duplicate";

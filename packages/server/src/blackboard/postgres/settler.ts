@@ -5,9 +5,16 @@ import type { Context } from "../../kit/context.ts";
 import { GroupCommit, type Outcome } from "../../kit/group_commit.ts";
 import { type Artifact, conflict, sameContent, versionKey } from "../model/artifact.ts";
 import type { DeadLetter, Settlement } from "../model/task.ts";
-import { type BoardParts, knownArtifacts, route, tellOfArtifacts } from "./board_parts.ts";
+import {
+  type BoardParts,
+  isDuplicate,
+  isLostClaim,
+  knownArtifacts,
+  route,
+  tellOfArtifacts,
+  waitBeforeRepeat,
+} from "./board_parts.ts";
 import type { Claim } from "./claim_store.ts";
-import { isDuplicate, isLostClaim, waitBeforeRepeat } from "./errors.ts";
 import { BY_INDEX, heldStatement, type Settling, settleStatement, TASKS } from "./statements.ts";
 
 /** A claim whose work has ended, and what becomes of it. */

@@ -1,7 +1,13 @@
 import { toJson } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
-import type { UiMessagePageJson } from "@khala/contracts/conversation/v1";
-import { ChooseBranchRequestSchema, PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
+import {
+  ChooseBranchRequestSchema,
+  DecideToolRequestSchema,
+  EditQueuedRequestSchema,
+  ParticipantSchema,
+  PostEventsRequestSchema,
+  type UiMessagePageJson,
+} from "@khala/contracts/conversation/v1";
 import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
@@ -15,7 +21,7 @@ import { pageAfter, readAfter, readLimit, readMessage, readQuery, readText } fro
 const MAX_CURSOR = 200;
 const MAX_MESSAGE_ID = 400;
 
-/** `/chat`: send a message, stop a run, read one conversation or list all, read a log, delete. */
+/** `/chat`: send a message, stop a run, decide a tool call, read one conversation or list all, read a log, delete. */
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
   http.route("conversation.write", "POST", "/chat", async (who, request, reply) => {
     const command = readChat(request.body, headerOf(request, "idempotency-key"));
@@ -85,6 +91,13 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     return reply.code(201).send(await conversations.post(who, convIdOf(request), events));
   });
 
+  http.route("tool_call.decide", "POST", "/chat/:conv_id/tools/:call_id", async (who, request) => {
+    const decision = toJson(DecideToolRequestSchema, readMessage(DecideToolRequestSchema, request.body));
+    return conversations.decideCalls(who, convIdOf(request), [
+      { callId: paramsOf(request).call_id, decision },
+    ]);
+  });
+
   http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request, reply) => {
     const state = await conversations.state(who, convIdOf(request));
     return reply.header("Cache-Control", "no-store").send({ run: null, ...state });
@@ -95,12 +108,51 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     return reply.code(204).send();
   });
 
+  queueRoutes(http, conversations);
+  participantRoutes(http, conversations);
+
   http.open("GET", "/ws", async () => {
     throw new KhalaError(
       "upgrade_required",
       "This is a WebSocket. Connect to it with ?conv_id=<id>&token=<jwt>.",
     );
   });
+}
+
+/** The messages that wait for the active run, to be read, edited and cancelled. */
+function queueRoutes(http: Http, conversations: ConversationPlane): void {
+  http.route("conversation.read", "GET", "/chat/:conv_id/queue", async (who, request, reply) => {
+    const queue = await conversations.queue(who, convIdOf(request));
+    return reply.header("Cache-Control", "no-store").send(queue);
+  });
+
+  http.route("conversation.write", "PATCH", "/chat/:conv_id/queue/:run_id", async (who, request) => {
+    const edited = toJson(EditQueuedRequestSchema, readMessage(EditQueuedRequestSchema, request.body));
+    return conversations.editQueued(who, convIdOf(request), readRunId(paramsOf(request).run_id), edited);
+  });
+
+  http.route("conversation.write", "DELETE", "/chat/:conv_id/queue/:run_id", async (who, request) =>
+    conversations.cancelQueued(who, convIdOf(request), readRunId(paramsOf(request).run_id)),
+  );
+}
+
+/** Who takes part in a conversation. */
+function participantRoutes(http: Http, conversations: ConversationPlane): void {
+  http.route("conversation.read", "GET", "/chat/:conv_id/participants", async (who, request, reply) => {
+    const list = await conversations.participants(who, convIdOf(request));
+    return reply.header("Cache-Control", "no-store").send(list);
+  });
+
+  const path = "/chat/:conv_id/participants/:subject";
+  http.route("conversation.manage", "PUT", path, async (who, request) => {
+    const { role } = readMessage(ParticipantSchema, request.body);
+    const subject = paramsOf(request).subject;
+    return conversations.putParticipant(who, convIdOf(request), { subject, role });
+  });
+
+  http.route("conversation.manage", "DELETE", path, async (who, request) =>
+    conversations.removeParticipant(who, convIdOf(request), paramsOf(request).subject),
+  );
 }
 
 const STATUSES: readonly string[] = ["running", "waiting", "finished", "failed", "stopped"];
@@ -129,8 +181,13 @@ function readWords(sent: unknown): string | undefined {
   throw new KhalaError("invalid_request", message, { field: "q" });
 }
 
+/** The parameters of a route's path, of those that its path names. */
+function paramsOf(request: FastifyRequest) {
+  return request.params as Readonly<Record<"conv_id" | "run_id" | "call_id" | "subject", string>>;
+}
+
 function convIdOf(request: FastifyRequest): string {
-  return readConvId((request.params as { conv_id: string }).conv_id);
+  return readConvId(paramsOf(request).conv_id);
 }
 
 function headerOf(request: FastifyRequest, name: string): string | undefined {
