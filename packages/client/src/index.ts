@@ -34,6 +34,15 @@ export type {
   PendingAppend,
   StreamEvent,
 } from "./sync/appends/appends_port.ts";
-export { type ListOptions, partOf, type Where } from "./sync/lists.ts";
-export type { DocumentOf, Item, ListSnapshot, Snapshot, Sync, Topics } from "./sync/plane_port.ts";
+export { partOf } from "./sync/lists.ts";
+export type {
+  DocumentOf,
+  Item,
+  ListOptions,
+  ListSnapshot,
+  Snapshot,
+  Sync,
+  Topics,
+  Where,
+} from "./sync/plane_port.ts";
 export type { TopicPhase } from "./sync/source.ts";

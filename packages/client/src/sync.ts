@@ -7,8 +7,8 @@ import type { Sync, Topics } from "./sync/plane_port.ts";
 export type { ConnectionState, ConnectionStatus } from "./connection/port.ts";
 export type { CoreOptions as SyncClientOptions } from "./core.ts";
 export type { Storage } from "./storage/storage.ts";
-export { type ListOptions, partOf, type Where } from "./sync/lists.ts";
-export type { Item, ListSnapshot, Snapshot, Sync } from "./sync/plane_port.ts";
+export { partOf } from "./sync/lists.ts";
+export type { Item, ListOptions, ListSnapshot, Snapshot, Sync, Where } from "./sync/plane_port.ts";
 
 /** Synced documents and their connection. */
 export interface SyncClient<T extends Topics = BoardTopics, A extends object = AnyAppends> {

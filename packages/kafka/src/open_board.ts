@@ -17,7 +17,7 @@ import { openRetryCounts } from "./flow/retry_counts.ts";
 import { startRetryTier } from "./flow/retry_tiers.ts";
 import { startRouter } from "./flow/router.ts";
 import { supervise } from "./flow/supervise.ts";
-import { openProducers } from "./producers/producers.ts";
+import { openProducers } from "./producers/open_producers.ts";
 import { type KafkaBoardSettings, resolveSettings } from "./settings.ts";
 import { createOrVerifyTopics } from "./topics/topic_setup.ts";
 import { largestTask, topicNames, topicSpecs } from "./topics/topics.ts";

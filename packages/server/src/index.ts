@@ -9,13 +9,13 @@ export { type BlackboardStore, blackboardStore } from "./blackboard/model/store.
 export type { BlackboardPlane, Caller } from "./blackboard/plane.ts";
 export { type EngineFailureCode, PublicError } from "./conversations/engines/public_error.ts";
 export type { Append, Authority, NewEvent } from "./events/authority.ts";
+export type { EventSchema } from "./events/event_schema.ts";
 export { sampleOf } from "./events/sample.ts";
 export {
   type AuthorityEvent,
   type DataOf,
   defineStream,
   type EventOf,
-  type EventSchema,
   type ProposedEvent,
   type StreamDefinition,
   type StreamState,

@@ -3,7 +3,7 @@ import { GroupCommit, type Outcome } from "@khala/server/blackboard";
 import { pino } from "pino";
 import { openKafkaClient } from "../../../../packages/kafka/src/client/client.ts";
 import type { NewRecord } from "../../../../packages/kafka/src/client/client_types.ts";
-import { openProducers } from "../../../../packages/kafka/src/producers/producers.ts";
+import { openProducers } from "../../../../packages/kafka/src/producers/open_producers.ts";
 import { resolveSettings } from "../../../../packages/kafka/src/settings.ts";
 import { systemClock } from "../../../../packages/server/src/kit/clock.ts";
 import { type BoardStore, PARTITIONS } from "../bench.ts";

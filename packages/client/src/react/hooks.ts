@@ -28,8 +28,16 @@ import type { ConnectionStatus } from "../connection/port.ts";
 import type { Conversation } from "../conversation/conversations.ts";
 import { type ConversationView, UNOPENED } from "../conversation/live_conversation.ts";
 import type { AnyAppends, AppendOptions, PendingAppend } from "../sync/appends/appends_port.ts";
-import { type ListOptions as Arrangement, arrangementOf, partOf } from "../sync/lists.ts";
-import type { DocumentOf, Item, ListSnapshot, Snapshot, TopicName, Topics } from "../sync/plane_port.ts";
+import { arrangementOf, partOf } from "../sync/lists.ts";
+import type {
+  ListOptions as Arrangement,
+  DocumentOf,
+  Item,
+  ListSnapshot,
+  Snapshot,
+  TopicName,
+  Topics,
+} from "../sync/plane_port.ts";
 
 /** A client of any app. */
 export type AnyClient = Omit<KhalaClient, "sync"> & { readonly sync: object };

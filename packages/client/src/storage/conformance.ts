@@ -10,21 +10,10 @@ import {
   range,
   refused,
   reopened,
+  type StorageUnderTest,
   T,
 } from "./conformance_support.ts";
-import type { Storage, StoredDocument, TopicChange } from "./storage.ts";
-
-/** A driver under test, with an empty store. */
-export interface StorageUnderTest {
-  /** Opens a storage on the store. Opened again after `close`, a persistent one has the committed state. */
-  open(): Promise<Storage>;
-  /** False for a storage in memory. */
-  readonly persistent: boolean;
-  /** Runs the work with the store failing at its n-th step, from 0. Resolves with whether there was such a step. */
-  failing?(step: number, work: () => Promise<void>): Promise<boolean>;
-  /** Corrupts a stored topic, so that it cannot be read. */
-  corrupt?(scope: string, topic: string): Promise<void>;
-}
+import type { StoredDocument, TopicChange } from "./storage.ts";
 
 /** One check of the storage port. It throws on failure. */
 export interface StorageCheck {

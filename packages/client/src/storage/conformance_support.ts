@@ -1,6 +1,17 @@
 import { KhalaError } from "@khala/contracts";
-import type { StorageUnderTest } from "./conformance.ts";
 import type { Cursor, Storage, StoredDocument, TopicChange } from "./storage.ts";
+
+/** A driver under test, with an empty store. */
+export interface StorageUnderTest {
+  /** Opens a storage on the store. Opened again after `close`, a persistent one has the committed state. */
+  open(): Promise<Storage>;
+  /** False for a storage in memory. */
+  readonly persistent: boolean;
+  /** Runs the work with the store failing at its n-th step, from 0. Resolves with whether there was such a step. */
+  failing?(step: number, work: () => Promise<void>): Promise<boolean>;
+  /** Corrupts a stored topic, so that it cannot be read. */
+  corrupt?(scope: string, topic: string): Promise<void>;
+}
 
 /** A topic, two people, and positions, for the checks. */
 export const T = "runtime.run_summaries";

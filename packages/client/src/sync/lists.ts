@@ -1,24 +1,4 @@
-import type { Item, ListSnapshot } from "./plane_port.ts";
-
-/** The fields of a document; any name for documents that the app does not declare. */
-export type FieldOf<Doc> = unknown extends Doc ? string : keyof Doc & string;
-
-/** A part of a topic: fields that its model partitions it `by`, or `doc_key` for one document. */
-export type Where<Doc = unknown> = {
-  readonly [Field in FieldOf<Doc> | "doc_key"]?: string;
-};
-
-/** The filter and the order of a list. */
-export interface ListOptions<Doc = unknown> {
-  /** Follows only this part of the topic. Its model declares the fields in `by`. */
-  readonly where?: Where<Doc> | undefined;
-  /** The field to order by; with "-" the highest come first. Default: by key. */
-  readonly order?: FieldOf<Doc> | `-${FieldOf<Doc>}` | undefined;
-  /** Only documents whose fields have these values. */
-  readonly filter?: { readonly [Field in FieldOf<Doc>]?: string | number | boolean | undefined } | undefined;
-  /** The maximum number of items, from the first. */
-  readonly limit?: number | undefined;
-}
+import type { Item, ListOptions, ListSnapshot, Where } from "./plane_port.ts";
 
 /** The name of a part, which is followed and stored like a topic: `topic?field=value`, fields in the order of their names. Without a field: the topic. */
 export function partOf<Doc = unknown>(topic: string, where: Where<Doc> = {}): string {

@@ -1,5 +1,4 @@
 import type { KhalaError } from "@khala/contracts";
-import type { ListOptions } from "./lists.ts";
 import type { TopicPhase, TopicSource } from "./source.ts";
 
 /** A document for rendering. The same object until it changes. */
@@ -25,6 +24,26 @@ export interface ListSnapshot<Doc = unknown> {
   readonly items: readonly Item<Doc>[];
   readonly phase: TopicPhase;
   readonly error?: KhalaError;
+}
+
+/** The fields of a document; any name for documents that the app does not declare. */
+export type FieldOf<Doc> = unknown extends Doc ? string : keyof Doc & string;
+
+/** A part of a topic: fields that its model partitions it `by`, or `doc_key` for one document. */
+export type Where<Doc = unknown> = {
+  readonly [Field in FieldOf<Doc> | "doc_key"]?: string;
+};
+
+/** The filter and the order of a list. */
+export interface ListOptions<Doc = unknown> {
+  /** Follows only this part of the topic. Its model declares the fields in `by`. */
+  readonly where?: Where<Doc> | undefined;
+  /** The field to order by; with "-" the highest come first. Default: by key. */
+  readonly order?: FieldOf<Doc> | `-${FieldOf<Doc>}` | undefined;
+  /** Only documents whose fields have these values. */
+  readonly filter?: { readonly [Field in FieldOf<Doc>]?: string | number | boolean | undefined } | undefined;
+  /** The maximum number of items, from the first. */
+  readonly limit?: number | undefined;
 }
 
 /** Document types by topic name: `{ "runtime.run_summaries": RunSummary }`. */

@@ -3,7 +3,7 @@ import { kafkaHere } from "@khala/test-support/kafka/kafka";
 import { readTopic, values } from "@khala/test-support/kafka/topics";
 import { describe, expect, test } from "vitest";
 import { openStage, type Stage } from "../test_support.ts";
-import { openProducers } from "./producers.ts";
+import { openProducers } from "./open_producers.ts";
 
 const newName = (prefix: string) => `${prefix}-${randomUUID()}`;
 /** Producers of another process with the same ids, with limits that no slow machine reaches. */

@@ -1,3 +1,5 @@
+import type { ParticipantRole } from "../access/actions.ts";
+
 /** The id of a conversation. It is unique within its org. */
 export interface ConversationId {
   readonly org: string;
@@ -9,6 +11,22 @@ export interface ConversationRef extends ConversationId {
   readonly generation: bigint;
   /** The name of its log. */
   readonly logName: string;
+}
+
+/** A conversation's row. */
+export interface Conversation extends ConversationRef {
+  readonly owner: string;
+  /** The caller's role, if it takes part without being the owner. */
+  readonly role: ParticipantRole | null;
+  readonly run: string | null;
+  /** Whether the lease of the active run lasts; null for a run that waits for a person, and without a run. */
+  readonly alive: boolean | null;
+  /** The milliseconds until the lease of the active run ends. */
+  readonly leaseLeftMs: number | null;
+  readonly queued: number;
+  readonly removed: boolean;
+  /** Whether sockets must still be notified of the active branch. */
+  readonly untold: boolean;
 }
 
 /** An id as the key of a map. A `conv_id` has no spaces. */

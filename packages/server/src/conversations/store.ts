@@ -1,56 +1,16 @@
-import type { JsonObject } from "@bufbuild/protobuf";
 import { KhalaError, topicForConv } from "@khala/contracts";
-import type {
-  ClientToolJson,
-  PartJson,
-  PendingCallJson,
-  QueuedMessageJson,
-  RunJson,
-} from "@khala/contracts/conversation/v1";
+import type { PendingCallJson, QueuedMessageJson, RunJson } from "@khala/contracts/conversation/v1";
 import { may, notFound } from "../access/access.ts";
-import type { Action, ParticipantRole } from "../access/actions.ts";
+import type { Action } from "../access/actions.ts";
 import type { Caller } from "../access/viewer.ts";
 import type { Database } from "../database/database.ts";
-import type { ConversationRef } from "./conversation.ts";
+import type { Conversation, ConversationRef } from "./conversation.ts";
 import { isoTime } from "./messages/message_row.ts";
-import type { Question, StoredQuestion } from "./messages/question.ts";
-import { type Admission, admit, type NewRun } from "./queue/admission.ts";
+import { type Admission, type AdmissionOptions, admit, type NewRun } from "./queue/admission.ts";
 import { QUEUED } from "./queue/queue.ts";
 import { WAITS_FOR, withdrawCalls } from "./waiting/awaited_calls.ts";
 
 type Tx = Pick<Database, "query">;
-
-/** A run that this server has claimed, with its fencing token. */
-export interface ClaimedRun extends ConversationRef, Question, StoredQuestion {
-  /** The conversation's owner. */
-  readonly subject: string;
-  /** The parts of the message, when it is more than a text, and the settings of the turn. */
-  readonly parts: readonly PartJson[] | null;
-  readonly params: JsonObject | null;
-  /** Tools that the client executes. */
-  readonly tools: readonly ClientToolJson[] | null;
-  readonly fence: bigint;
-  /** W3C traceparent of the request. */
-  readonly trace: string | null;
-  /** Whether it was queued. */
-  readonly dequeued?: boolean;
-}
-
-/** A conversation's row. */
-export interface Conversation extends ConversationRef {
-  readonly owner: string;
-  /** The caller's role, if it takes part without being the owner. */
-  readonly role: ParticipantRole | null;
-  readonly run: string | null;
-  /** Whether the lease of the active run lasts; null for a run that waits for a person, and without a run. */
-  readonly alive: boolean | null;
-  /** The milliseconds until the lease of the active run ends. */
-  readonly leaseLeftMs: number | null;
-  readonly queued: number;
-  readonly removed: boolean;
-  /** Whether sockets must still be notified of the active branch. */
-  readonly untold: boolean;
-}
 
 /** The conversations and their runs. Leases are in leases.ts. */
 export interface Store {
@@ -91,14 +51,6 @@ export interface RunningRun {
   readonly subject: string;
 }
 
-export interface StoreOptions {
-  /** This server's id. */
-  readonly holder: string;
-  readonly leaseMs: number;
-  readonly queueLimit: number;
-  readonly newId: () => string;
-}
-
 const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.log_name AS "logName", c.owner, c.run_id AS run,
   c.lease_until > clock_timestamp() AS alive,
   (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed,
@@ -123,7 +75,7 @@ export function runJson({ error, error_code, error_id, waits_for, ...run }: RunR
 }
 
 /** Opens the store. */
-export function openStore(database: Database, options: StoreOptions): Store {
+export function openStore(database: Database, options: AdmissionOptions): Store {
   return {
     admit: (run) =>
       database.interactive(async (tx) => {
@@ -225,7 +177,7 @@ async function findOrCreate(
   caller: Caller,
   action: Action,
   convId: string,
-  { newId }: StoreOptions,
+  { newId }: AdmissionOptions,
   lock = false,
 ): Promise<Conversation> {
   let conversation = await find(tx, caller, convId, lock);

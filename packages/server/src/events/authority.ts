@@ -39,6 +39,11 @@ export interface StreamName {
   readonly streamId: string;
 }
 
+/** Identifies a stream in a map. Kinds and ids have no space. */
+export function streamKey({ org, kind, streamId }: StreamName): string {
+  return `${kind} ${streamId} ${org}`;
+}
+
 /** The creator of a stream, and the sequence of its newest event. */
 export interface StreamHead {
   readonly owner: string;

@@ -4,7 +4,9 @@ import { inexactIntegerError, inexactNumber, KhalaError } from "@khala/contracts
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Clock } from "../kit/clock.ts";
 import { inputJsonSchema, inTime, isStandardSchema, pathOf } from "../kit/standard_schema.ts";
-import type { EventSchema, StreamDefinition } from "./stream.ts";
+
+/** The schema of an event's data: a Standard Schema (zod, valibot, arktype), or a generated protobuf message. */
+export type EventSchema = StandardSchemaV1 | DescMessage;
 
 /** The timeout of an asynchronous schema. */
 const SCHEMA_MS = 5_000;
@@ -35,7 +37,7 @@ export function checkEventSchema(kind: string, type: string, schema: unknown): a
 
 /** Checks an event's data against its type; returns the stored form. Only an asynchronous schema takes time. */
 export function checkEventData(
-  stream: StreamDefinition,
+  stream: { readonly kind: string; readonly events: Readonly<Record<string, EventSchema>> },
   type: string,
   data: JsonValue,
   field: string,

@@ -1,4 +1,4 @@
-import type { EventSchema } from "./stream.ts";
+import type { EventSchema } from "./event_schema.ts";
 
 /** Sample data for a schema: its first field, and the required ones. Empty where the schema does not list its fields. */
 export function sampleOf(schema: EventSchema): unknown {

@@ -4,8 +4,8 @@ import { type } from "arktype";
 import * as v from "valibot";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { checkEventData } from "./event_schema.ts";
-import { defineStream, type EventSchema } from "./stream.ts";
+import { checkEventData, type EventSchema } from "./event_schema.ts";
+import { defineStream } from "./stream.ts";
 
 const clock = new ManualClock();
 

@@ -2,10 +2,7 @@ import type { DescMessage, JsonObject, JsonValue, MessageJsonType } from "@bufbu
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Caller } from "../access/viewer.ts";
 import type { Stored } from "../kit/standard_schema.ts";
-import { checkEventSchema } from "./event_schema.ts";
-
-/** The schema of an event's data: a Standard Schema (zod, valibot, arktype), or a generated protobuf message. */
-export type EventSchema = StandardSchemaV1 | DescMessage;
+import { checkEventSchema, type EventSchema } from "./event_schema.ts";
 
 /** A kind of authority stream: its name, its HTTP path and its event types. */
 export interface StreamDefinition {

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { Meter } from "@opentelemetry/api";
-import type { Context } from "./context.ts";
+import type { Clock } from "./clock.ts";
 
 export interface QuotaOptions {
   /** Appears in errors and in the metric, such as `chat_runs`. */
@@ -107,7 +107,7 @@ export function openQuotas(meter: Meter): Quotas {
 
 /** Opens a rate limit: a token bucket per key, which holds one second's worth. */
 export function openRateQuota(
-  { clock, quotas }: Pick<Context, "clock" | "quotas">,
+  { clock, quotas }: { readonly clock: Clock; readonly quotas: Quotas },
   options: QuotaOptions & {
     readonly perSecond: number;
     /** Beyond this many keys, those that were used least recently start with a full bucket again. */
@@ -140,7 +140,7 @@ export function openRateQuota(
 
 /** Opens a limit of what a key has at the same time. */
 export function openConcurrencyQuota(
-  { quotas }: Pick<Context, "quotas">,
+  { quotas }: { readonly quotas: Quotas },
   options: QuotaOptions & { readonly limit: number },
 ): ConcurrencyQuota {
   const { limit } = options;

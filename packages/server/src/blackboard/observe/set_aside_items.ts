@@ -1,10 +1,10 @@
 import type { SetAsideItemJson } from "@khala/contracts/ops/v1";
 import { notFound, orgOf } from "../../access/access.ts";
+import type { Caller } from "../../access/viewer.ts";
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { sha256 } from "../../kit/hash.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
-import type { Caller } from "../plane.ts";
 
 /** An item that a loop could not process for good. */
 export interface RefusedItem {

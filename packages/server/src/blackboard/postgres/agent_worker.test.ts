@@ -6,7 +6,7 @@ import { until } from "@khala/test-support/kit/until";
 import { describe, expect, test } from "vitest";
 import type { Settlement } from "../model/task.ts";
 import { AgentWorker } from "./agent_worker.ts";
-import type { Claim } from "./claim_store.ts";
+import type { Claim } from "./statements.ts";
 
 const COUNT = 300;
 const CONCURRENCY = 20;

@@ -3,9 +3,10 @@ import type { Context } from "../../kit/context.ts";
 import type { Outcome } from "../../kit/group_commit.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Consumer } from "../board.ts";
-import type { Claim, Claims } from "./claim_store.ts";
+import type { Claims } from "./claim_store.ts";
 import { Gate, GateWatch, KEEP_MS } from "./gate.ts";
 import { type Finished, settleWithRetry } from "./settler.ts";
+import type { Claim } from "./statements.ts";
 
 /** The parts of the board that a worker needs. */
 export interface WorkerStore {

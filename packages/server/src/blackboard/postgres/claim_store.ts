@@ -2,15 +2,7 @@ import type { Database, Row } from "../../database/database.ts";
 import { type Clock, isoTime } from "../../kit/clock.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
-import { BY_INDEX, releaseStatement } from "./statements.ts";
-
-/** A task that this process may work on until its lease ends. */
-export interface Claim {
-  readonly seq: bigint;
-  readonly org: string;
-  readonly lane: string;
-  readonly task: Task;
-}
+import { BY_INDEX, type Claim, releaseStatement } from "./statements.ts";
 
 /** The result of a claim. */
 export interface Claims {

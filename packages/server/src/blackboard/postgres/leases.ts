@@ -1,8 +1,7 @@
 import type { Database } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
-import type { Claim } from "./claim_store.ts";
-import { BY_INDEX, renewStatement } from "./statements.ts";
+import { BY_INDEX, type Claim, renewStatement } from "./statements.ts";
 
 /** Called when a claim is another process's. */
 type OnLost = (claim: Claim) => void;

@@ -8,7 +8,7 @@ import type { BoardObserver, BoardOptions } from "../board_options.ts";
 import { ROUTER } from "../model/names.ts";
 import { AgentWorker, type WorkerStore } from "./agent_worker.ts";
 import type { BoardParts } from "./board_parts.ts";
-import { type Claim, ClaimStore } from "./claim_store.ts";
+import { ClaimStore } from "./claim_store.ts";
 import { openCounts } from "./counts.ts";
 import { Lanes } from "./lanes.ts";
 import { Leases } from "./leases.ts";
@@ -17,6 +17,7 @@ import { openReads } from "./reads.ts";
 import { purge } from "./retention.ts";
 import { startRouter } from "./router.ts";
 import { Settler } from "./settler.ts";
+import type { Claim } from "./statements.ts";
 
 export interface PostgresBoardOptions extends BoardOptions {
   /** Wakes the other processes, as `board:<agent>`. */

@@ -14,8 +14,7 @@ import {
   tellOfArtifacts,
   waitBeforeRepeat,
 } from "./board_parts.ts";
-import type { Claim } from "./claim_store.ts";
-import { BY_INDEX, heldStatement, type Settling, settleStatement, TASKS } from "./statements.ts";
+import { BY_INDEX, type Claim, heldStatement, type Settling, settleStatement, TASKS } from "./statements.ts";
 
 /** A claim whose work has ended, and what becomes of it. */
 export interface Finished {

@@ -2,7 +2,6 @@ import type { Statement } from "../../database/database.ts";
 import type { Routed } from "../board_options.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { DeadLetter, Task } from "../model/task.ts";
-import type { Claim } from "./claim_store.ts";
 import { type Lanes, locksOf } from "./lanes.ts";
 
 /** The table of open tasks. */
@@ -14,6 +13,14 @@ export const BY_INDEX: Statement = {
   text: `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true)`,
 };
+
+/** A task that this process may work on until its lease ends. */
+export interface Claim {
+  readonly seq: bigint;
+  readonly org: string;
+  readonly lane: string;
+  readonly task: Task;
+}
 
 /** A retry: when it is due, and whether later tasks of its lane pass it. */
 interface Retry {

@@ -3,12 +3,11 @@ import { KhalaError } from "@khala/contracts";
 import type { ClientToolJson, PartJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
-import type { ConversationRef } from "../conversation.ts";
+import type { Conversation, ConversationRef } from "../conversation.ts";
 import { type ForkRequest, type PlacedContent, resolveFork } from "../messages/fork.ts";
-import { insertQuestion } from "../messages/question.ts";
+import { insertQuestion, type Question, type StoredQuestion } from "../messages/question.ts";
 import type { BusyPolicy } from "../plane.ts";
 import { shortLine } from "../runs/outcome.ts";
-import type { ClaimedRun, Conversation, StoreOptions } from "../store.ts";
 
 type Tx = Pick<Database, "query">;
 
@@ -32,6 +31,22 @@ export interface NewRun extends ForkRequest {
   /** Takes a place for the run on this server; throws when there is none. */
   readonly reserve: () => void;
   readonly trace: string | undefined;
+}
+
+/** A run that this server has claimed, with its fencing token. */
+export interface ClaimedRun extends ConversationRef, Question, StoredQuestion {
+  /** The conversation's owner. */
+  readonly subject: string;
+  /** The parts of the message, when it is more than a text, and the settings of the turn. */
+  readonly parts: readonly PartJson[] | null;
+  readonly params: JsonObject | null;
+  /** Tools that the client executes. */
+  readonly tools: readonly ClientToolJson[] | null;
+  readonly fence: bigint;
+  /** W3C traceparent of the request. */
+  readonly trace: string | null;
+  /** Whether it was queued. */
+  readonly dequeued?: boolean;
 }
 
 /** The decision about a message. */
@@ -71,6 +86,14 @@ export type Admission =
   /** The conversation was deleted and created again after its log was opened. */
   | { readonly kind: "replaced" };
 
+export interface AdmissionOptions {
+  /** This server's id. */
+  readonly holder: string;
+  readonly leaseMs: number;
+  readonly queueLimit: number;
+  readonly newId: () => string;
+}
+
 /** The length of a conversation's title, taken from its first message. */
 const TITLE_LENGTH = 80;
 /** The place before the first interrupt. Between it and zero there is room for all that a queue ever holds. */
@@ -81,7 +104,7 @@ export async function admit(
   tx: Tx,
   run: NewRun,
   conversation: Conversation,
-  options: StoreOptions,
+  options: AdmissionOptions,
 ): Promise<Admission> {
   const { caller, convId, key, policy, opened } = run;
   const { run: busyWith, alive, queued } = conversation;
@@ -166,7 +189,7 @@ async function claimNew(
   tx: Tx,
   run: PlacedRun,
   { org, convId, generation, logName, owner: subject }: Conversation,
-  { holder, leaseMs }: StoreOptions,
+  { holder, leaseMs }: AdmissionOptions,
 ): Promise<ClaimedRun> {
   run.reserve();
   const { runId, message, messageId, parts = null, params = null, tools = null, trace = null } = run;

@@ -20,7 +20,7 @@ import type { ResumePoint } from "../messages/resume_point.ts";
 import { LeaseLost, RunRecorder } from "../messages/run_recorder.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationOptions } from "../options.ts";
-import type { ClaimedRun } from "../store.ts";
+import type { ClaimedRun } from "../queue/admission.ts";
 import { messagesOf } from "../timeline/transcript.ts";
 import { openTurn } from "../turns/open_turn.ts";
 import { pendingCalls } from "../waiting/awaited_calls.ts";

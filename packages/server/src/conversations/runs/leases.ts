@@ -4,7 +4,7 @@ import type { ConversationId, ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { endMessages } from "../messages/message_store.ts";
 import { insertQuestion, removeQuestion, type StoredQuestion } from "../messages/question.ts";
-import type { ClaimedRun } from "../store.ts";
+import type { ClaimedRun } from "../queue/admission.ts";
 import { parkRun, wakeRun } from "../waiting/awaited_calls.ts";
 import type { StoredOutcome } from "./outcome.ts";
 

@@ -11,7 +11,7 @@ import { idKey } from "../conversation.ts";
 import { Fenced, type Log, StreamGone } from "../log/log.ts";
 import { questionEvents } from "../messages/question.ts";
 import { resumePoint } from "../messages/resume_point.ts";
-import type { ClaimedRun } from "../store.ts";
+import type { ClaimedRun } from "../queue/admission.ts";
 import { type ActiveRun, type AnswerDeps, answerTurn, keptMessages, type ResumedRun } from "./answer.ts";
 import type { Leases } from "./leases.ts";
 import { authorityEnd, failed, type RunOutcome, shortLine, type WaitingOutcome } from "./outcome.ts";

@@ -9,7 +9,7 @@ import { messageOf } from "../messages/message_row.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { recordOrphan } from "../messages/orphan.ts";
 import type { ConversationMetrics } from "../metrics.ts";
-import type { ClaimedRun } from "../store.ts";
+import type { ClaimedRun } from "../queue/admission.ts";
 import { readEntry } from "../timeline/timeline.ts";
 import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
 import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type StoredOutcome } from "./outcome.ts";

@@ -9,7 +9,7 @@ import { fileIdOf } from "../files/file_urls.ts";
 import type { Files } from "../files/files.ts";
 import { partsOf } from "../messages/question.ts";
 import type { ConversationOptions } from "../options.ts";
-import type { ClaimedRun } from "../store.ts";
+import type { ClaimedRun } from "../queue/admission.ts";
 
 export interface TurnOptions extends Pick<Turn, "messageId" | "resume" | "reportError"> {
   readonly run: ClaimedRun;

@@ -4,11 +4,12 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { notFound } from "../../access/access.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
+import type { Conversation } from "../conversation.ts";
 import { fileIdOf, filePart, readDataUrl } from "../files/file_urls.ts";
 import type { Files } from "../files/files.ts";
 import type { ChatCommand } from "../plane.ts";
 import { checkConvId } from "../runs/chat.ts";
-import type { Conversation, Store } from "../store.ts";
+import type { Store } from "../store.ts";
 import { checkStorable, readParams } from "./params.ts";
 
 export interface PrepareDeps {

@@ -6,11 +6,11 @@ import {
   isLegacyRequest,
 } from "@modelcontextprotocol/server";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import type { App } from "../../app.ts";
 import type { Context } from "../../kit/context.ts";
 import { whenRevoked } from "../auth/revocations.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { localApi, type McpCaller } from "./caller.ts";
-import type { McpRoutesOptions } from "./mcp_routes.ts";
 import { type McpServerOptions, mcpServer, protocolError } from "./mcp_server.ts";
 import { sendResponse } from "./response.ts";
 import { routeTools } from "./route_tools.ts";
@@ -18,12 +18,15 @@ import { openSessions, type Sessions, type SessionsOptions } from "./sessions.ts
 import { waitingTools } from "./waiting_tools.ts";
 import { Watches } from "./watches.ts";
 
+export interface McpHandlerOptions extends Pick<SessionsOptions, "places" | "revocations" | "watching"> {
+  readonly app: App;
+  readonly version: string;
+  /** Ends what waits. */
+  readonly signal: AbortSignal;
+}
+
 /** Handles requests to `/mcp`. Loading this module loads the SDK. */
-export function mcpHandler(
-  http: Http,
-  context: Context,
-  options: McpRoutesOptions & Pick<SessionsOptions, "places">,
-): Handler {
+export function mcpHandler(http: Http, context: Context, options: McpHandlerOptions): Handler {
   const { app, revocations, watching, signal, version, places } = options;
   const api = localApi(http.app);
   const { agents, schemas } = app;

@@ -1,22 +1,14 @@
 import { KhalaError } from "@khala/contracts";
-import type { App } from "../../app.ts";
 import type { Context } from "../../kit/context.ts";
 import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { originAllowed } from "../auth/origin.ts";
-import type { Revocations } from "../auth/revocations.ts";
 import type { Handler, Http } from "../http/http.ts";
-import type { WatchOptions } from "./watch.ts";
+import type { McpHandlerOptions } from "./mcp_handler.ts";
 
-export interface McpRoutesOptions {
-  readonly app: App;
-  readonly watching: WatchOptions;
-  readonly revocations: Revocations;
+export interface McpRoutesOptions extends Omit<McpHandlerOptions, "places"> {
   readonly origins: readonly string[];
-  readonly version: string;
   /** The issuer of tokens, if it is a URL: clients find out there how to get one. */
   readonly issuer?: string | undefined;
-  /** Ends what waits. */
-  readonly signal: AbortSignal;
 }
 
 /** The path of the metadata by which clients learn which tokens are accepted (RFC 9728). */

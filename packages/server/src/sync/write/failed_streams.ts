@@ -1,5 +1,5 @@
 import type { Database, Statement } from "../../database/database.ts";
-import type { StreamName } from "../../events/authority.ts";
+import { type StreamName, streamKey } from "../../events/authority.ts";
 import type { AuthorityEvent } from "../../events/stream.ts";
 import type { BrokenProjection } from "./projection.ts";
 
@@ -16,11 +16,6 @@ export interface FailedStream extends StreamName {
 const MAX_ERROR = 2_000;
 /** Counts are exact up to here. */
 const COUNTED = 10_000;
-
-/** Identifies a stream in a map. Kinds and ids have no space. */
-export function streamKey({ org, kind, streamId }: StreamName): string {
-  return `${kind} ${streamId} ${org}`;
-}
 
 /** The streams of these events that are set aside, by `streamKey`. */
 export async function pausedStreams(

@@ -1,9 +1,9 @@
 import { canonicalJson } from "@khala/contracts";
+import { streamKey } from "../../events/authority.ts";
 import { type AuthorityEvent, ERASED } from "../../events/stream.ts";
 import { expiryOf, hasExpired } from "../expiry.ts";
 import { documentId, isKeyOf, MAX_KEY_BYTES, type Model, tombstone } from "../model.ts";
 import type { CurrentDocument, DocumentName } from "../read/read_models.ts";
-import { streamKey } from "./failed_streams.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
 /** The error of a projection: the event, and the cause. */
