@@ -1,7 +1,4 @@
-import { KhalaError } from "@khala/contracts";
-import type { StopResponseJson } from "@khala/contracts/conversation/v1";
-import { notFound, reachesOrg } from "../access/access.ts";
-import type { Caller } from "../access/viewer.ts";
+import { reachesOrg } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openConcurrencyQuota, openRateQuota } from "../kit/quota.ts";
@@ -9,38 +6,33 @@ import { withTimeout } from "../kit/timeout.ts";
 import { openAnnouncer } from "./announce.ts";
 import type { Conversation, ConversationRef } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
-import { eraseConversations } from "./erasure.ts";
 import { fileAnswer } from "./files/file_urls.ts";
 import { openFiles } from "./files/files.ts";
 import { openPostgresFileStore } from "./files/postgres_file_store.ts";
-import { listFailedRuns, listOfOrg, listOwn, readLogPage } from "./listing.ts";
-import { parseCursor } from "./log/cursor.ts";
 import type { Log } from "./log/log.ts";
 import { openBranches } from "./messages/branches.ts";
-import { openMessageStore, type PageLimits } from "./messages/message_store.ts";
+import { openMessageStore } from "./messages/message_store.ts";
 import { conversationMetrics } from "./metrics.ts";
-import type { ConversationOptions } from "./options.ts";
+import { type ConversationOptions, STOP_WAKEUP } from "./options.ts";
 import { openMemberships } from "./people/memberships.ts";
 import { checkParticipant, openParticipants } from "./people/participants.ts";
 import { postEvents } from "./people/post_events.ts";
 import { openPresence } from "./people/presence.ts";
 import type { ConversationPlane } from "./plane.ts";
-import { contentHash } from "./queue/content_hash.ts";
-import { openQueue, readQueuedContent } from "./queue/queue.ts";
-import { chat, checkConvId, checkId, checkMessage } from "./runs/chat.ts";
+import { openQueue } from "./queue/queue.ts";
+import { openReads } from "./reads.ts";
+import { openRemoval } from "./removal.ts";
+import { checkConvId, checkId } from "./runs/chat.ts";
 import { openLeases } from "./runs/leases.ts";
+import { openRunCommands } from "./runs/run_commands.ts";
 import { RunReporter } from "./runs/run_reporter.ts";
 import { openRuns } from "./runs/runs.ts";
 import { openTakeover } from "./runs/takeover.ts";
 import { openStore } from "./store.ts";
 import { openFollowers, refuseWhen } from "./timeline/followers.ts";
 import { openReaders } from "./timeline/readers.ts";
-import { PAGE } from "./timeline/snapshot.ts";
-import { prepareTurn } from "./turns/prepare_turn.ts";
-import { listApprovals } from "./waiting/awaited_calls.ts";
-import { type Decided, decideCall } from "./waiting/decide.ts";
 
-export type { ConversationOptions } from "./options.ts";
+export { type ConversationOptions, STOP_WAKEUP } from "./options.ts";
 
 /** The plane with the functions for its own process. */
 export interface OpenConversationPlane extends ConversationPlane {
@@ -58,15 +50,11 @@ export interface OpenConversationPlane extends ConversationPlane {
   readonly serverId: string;
 }
 
-/** The prefix of wakeups that ask to stop a run. */
-export const STOP_WAKEUP = "stop:";
 /** The wakeup that a server left runs for others to continue or to start. */
 export const TAKEOVER_WAKEUP = "takeover";
 /** The wakeup for a change of some conversation's participants. */
 export const PEOPLE_WAKEUP = "people";
-const LISTED_APPROVALS = 1_000;
 const REPORT_TIMEOUT_MS = 5_000;
-const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running", "waiting"]);
 const DEFAULT_FILE_BYTES = 25 << 20;
 
 /** Opens the conversation plane on a log. */
@@ -131,8 +119,7 @@ export async function openConversationPlane(
     options.wakeups.send(PEOPLE_WAKEUP);
   });
   const onDequeued = (run: ConversationRef) => void queue.announce(run);
-  const recover = (run: ConversationRef) => void goOn(run);
-  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued, recover });
+  const runs = openRuns(context, { ...options, ...ofRuns, onDequeued });
   const takeover = openTakeover(context, {
     log,
     messages: messageStore,
@@ -141,10 +128,22 @@ export async function openConversationPlane(
     reporter,
     metrics,
     leaseMs,
+    wakeOthers,
   });
   const presence = openPresence(context, { serverId, send: (name) => options.wakeups.send(name) });
   const stopping = new AbortController();
-  let draining = false;
+  const draining = new AbortController();
+
+  /** A conversation whose sockets know which branch is active. */
+  async function told(conversation: Conversation): Promise<Conversation> {
+    if (conversation.untold) await branches.tell(conversation);
+    return conversation;
+  }
+
+  function stopEverywhere(runId: string, reason: string): void {
+    if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
+  }
+
   const followers = openFollowers(context, {
     ...{ store, messages: messageStore, readers, memberships, presence, metrics },
     told,
@@ -154,147 +153,34 @@ export async function openConversationPlane(
   metrics.active.addCallback((result) => result.observe(Math.max(readers.size, runs.size)));
   metrics.engines.addCallback((result) => result.observe(engines.size));
 
-  /** A conversation whose sockets know which branch is active. */
-  async function told(conversation: Conversation): Promise<Conversation> {
-    if (conversation.untold) await branches.tell(conversation);
-    return conversation;
-  }
-
-  /** The branch that ends with a message, as it is stored. */
-  async function branchPage(conversation: ConversationRef, leaf: string, limits: PageLimits) {
-    const page = await messageStore.upTo(conversation, leaf, limits);
-    if (page.messages.length > 0) return page;
-    throw new KhalaError("not_found", notFound("message", leaf).message, { field: "leaf" });
-  }
-
-  function stopEverywhere(runId: string, reason: string): void {
-    if (!runs.stopRun(runId, reason)) options.wakeups.send(`${STOP_WAKEUP}${runId}`);
-  }
-
-  /** Continues or ends a run that has waited. When this server cannot, another one does. */
-  async function goOn(conversation: ConversationRef): Promise<void> {
-    try {
-      await takeover.recover(conversation);
-    } catch (error) {
-      const details = { err: (error as Error).message, conversation: conversation.convId };
-      context.log.warn(details, "a waiting run could not go on here");
-      wakeOthers();
-    }
-  }
-
-  async function remove(caller: Caller, convId: string): Promise<void> {
-    checkConvId(convId);
-    const conversation = await store.check(caller, "conversation.delete", convId);
-    const removal = await store.beginRemoval(conversation);
-    if (!removal) return;
-    const { run, fence } = removal;
-    if (run) {
-      runs.abandon(run.runId);
-      options.wakeups.send(`${STOP_WAKEUP}${run.runId}`);
-      reporter.report({ ...run, trace: null }, "run.stopped", {});
-    }
-    await log.delete(conversation.logName, conversation.generation);
-    await files.erase(conversation);
-    await store.endRemoval(conversation, fence);
-    engines.drop(conversation);
-    readers.missed(conversation);
-    metrics.deletions.add(1, { cause: "request" });
-  }
-
-  /** Cancels the run if it is queued. */
-  async function cancelled(conversation: ConversationRef, runId: string): Promise<boolean> {
-    try {
-      await queue.cancel(conversation, runId);
-      return true;
-    } catch (error) {
-      if (error instanceof KhalaError && (error.code === "run_begun" || error.code === "not_found"))
-        return false;
-      throw error;
-    }
-  }
-
-  async function stopRun(caller: Caller, convId: string, runId?: string): Promise<StopResponseJson> {
-    checkConvId(convId);
-    const conversation = await store.check(caller, "conversation.write", convId);
-    if (runId !== undefined && (await cancelled(conversation, runId)))
-      return { run_id: runId, stopped: true };
-    const stopped = await store.requestStop(conversation, "stopped", runId);
-    if (!stopped) return { stopped: false };
-    if (stopped.active && stopped.alive) stopEverywhere(stopped.runId, "stopped");
-    else if (stopped.active) {
-      await leases.wake({ ...conversation, runId: stopped.runId });
-      await takeover.recover(conversation);
-    }
-    return { run_id: stopped.runId, stopped: true };
-  }
+  const commands = openRunCommands(context, {
+    ...{ database, log, store, leases, runs, takeover, queue, branches, messages: messageStore, files },
+    ...{ quota: messages, stored: options.stored, stopEverywhere, waitMs: leaseMs },
+    params: options.engine.params,
+    draining: draining.signal,
+  });
+  const removal = openRemoval({
+    ...{ database, log, files, store, runs, reporter, engines, readers, participants, metrics },
+    wakeups: options.wakeups,
+    stopRun: commands.stopRun,
+  });
 
   return {
     metrics,
     serverId,
-
-    async chat(caller, command) {
-      refuseWhen(draining);
-      const waitMs = leaseMs;
-      const { stored } = options;
-      const deps = {
-        ...{ log, store, runs, takeover, queue, branches },
-        ...{ quota: messages, stored, stopEverywhere, waitMs },
-      };
-      const { org } = caller;
-      const { convId, messageId, resent } = command;
-      // The files of a message that is answered again are stored already.
-      const known =
-        resent === "regenerate" &&
-        messageId !== undefined &&
-        (await messageStore.has({ org, convId }, messageId));
-      const { parts: _, ...withoutParts } = command;
-      const prepared = await prepareTurn(
-        context,
-        { store, files, params: options.engine.params },
-        caller,
-        known ? withoutParts : command,
-      );
-      return chat(context, deps, caller, prepared, contentHash(command));
-    },
-
-    stopRun,
-
-    async queue(caller, convId) {
-      checkConvId(convId);
-      return queue.list(await store.check(caller, "conversation.read", convId));
-    },
-
-    async editQueued(caller, convId, runId, edited) {
-      checkConvId(convId);
-      const content = readQueuedContent(edited);
-      checkMessage(content.message);
-      const conversation = await store.check(caller, "conversation.write", convId);
-      return queue.edit(caller, conversation, runId, content);
-    },
-
-    async cancelQueued(caller, convId, runId) {
-      checkConvId(convId);
-      return queue.cancel(await store.check(caller, "conversation.write", convId), runId);
-    },
-
-    async decideCalls(caller, convId, decisions) {
-      refuseWhen(draining);
-      checkConvId(convId);
-      const conversation = await store.check(caller, "tool_call.decide", convId);
-      const deps = { database, log, files, waitMs: leaseMs };
-      let last: Decided | undefined;
-      for (const decision of decisions) {
-        last = await decideCall(context, deps, conversation, caller.subject, decision);
-        if (last.resumes) await goOn(conversation);
-      }
-      if (!last) throw new KhalaError("invalid_request", "There is no decision in the request.");
-      return last.answer;
-    },
-
-    approvals: (caller) => {
-      const ofOrg = reachesOrg(caller, "conversation.read");
-      return listApprovals(database, caller.org, ofOrg ? undefined : caller.subject, LISTED_APPROVALS);
-    },
+    ...commands,
+    ...removal,
+    ...openReads({
+      database,
+      log,
+      store,
+      messages: messageStore,
+      queue,
+      participants,
+      files,
+      followers,
+      told,
+    }),
 
     async post(caller, convId, events) {
       checkConvId(convId);
@@ -313,11 +199,6 @@ export async function openConversationPlane(
       return branches.choose(await store.check(caller, "conversation.write", convId), messageId);
     },
 
-    async participants(caller, convId) {
-      checkConvId(convId);
-      return participants.list(await store.check(caller, "conversation.read", convId));
-    },
-
     async putParticipant(caller, convId, { subject, role }) {
       checkConvId(convId);
       const checked = checkParticipant(subject, role);
@@ -330,57 +211,6 @@ export async function openConversationPlane(
       return participants.remove(await store.check(caller, "conversation.manage", convId), subject);
     },
 
-    async state(caller, convId) {
-      checkConvId(convId);
-      const conversation = await told(await store.check(caller, "conversation.read", convId));
-      const snapshot = await followers.snapshot(conversation, PAGE);
-      const { messages: newest, before, cursor } = snapshot;
-      const { queued = [] } = await queue.list(conversation);
-      const people = await participants.list(conversation);
-      const run = await store.run(conversation);
-      // The run's row is updated after its last event.
-      const { run_id: runId = "", status } = run ?? {};
-      const calls = status === "running" ? snapshot.waitingFor(runId) : undefined;
-      const waits = calls && { status: "waiting", waits_for: [...calls] };
-      const end = ACTIVE.has(status) ? (snapshot.endOf(runId) ?? waits) : undefined;
-      const isActive = ACTIVE.has(end?.status ?? status);
-      return {
-        conv_id: convId,
-        cursor,
-        ...(run && { [isActive ? "run" : "last_run"]: { ...run, ...end } }),
-        messages: [...newest],
-        // It may have begun in between.
-        queued: queued.filter(({ run_id }) => run_id !== run?.run_id),
-        ...(before !== undefined && { before }),
-        ...people,
-      };
-    },
-
-    async messages(caller, convId, { before, leaf, limit }) {
-      checkConvId(convId);
-      const conversation = await store.check(caller, "conversation.read", convId);
-      const limits = { ...PAGE, messages: limit };
-      if (before !== undefined) return messageStore.before(conversation, before, limits);
-      if (leaf !== undefined) return branchPage(conversation, leaf, limits);
-      return followers.snapshot(conversation, limits);
-    },
-
-    async run(caller, convId, runId) {
-      checkConvId(convId);
-      return store.run(await store.check(caller, "conversation.read", convId), runId);
-    },
-
-    list: (caller, query) => listOwn(database, caller, query),
-    listOfOrg: (org, query) => listOfOrg(database, org, query),
-    failedRuns: (org, query) => listFailedRuns(database, org, query),
-
-    async log(caller, convId, after, limit) {
-      checkConvId(convId);
-      const cursor = after === undefined ? undefined : parseCursor(after, "after");
-      const conversation = await store.check(caller, "conversation.read", convId);
-      return readLogPage(log, conversation, cursor, limit);
-    },
-
     async putFile(caller, convId, file) {
       refuseWhen(stopping.signal.aborted);
       checkConvId(convId);
@@ -388,32 +218,9 @@ export async function openConversationPlane(
       return fileAnswer(await files.put(conversation, { ...file, author: caller.subject }));
     },
 
-    async file(caller, fileId) {
-      const found = await files.find({ org: caller.org, fileId });
-      if (!found) throw notFound("file", fileId);
-      await store.check(caller, "conversation.read", found.convId).catch((error) => {
-        throw error instanceof KhalaError && error.code === "not_found" ? notFound("file", fileId) : error;
-      });
-      return { ...found, read: (range) => files.read(found, range) };
-    },
-
     attachedTo: followers.attachedTo,
     attach: followers.attach,
     follow: followers.follow,
-
-    erase(erasure) {
-      const removeParticipant = participants.remove;
-      const erased = (conversation: ConversationRef) => {
-        engines.drop(conversation);
-        readers.missed(conversation);
-      };
-      return eraseConversations(
-        { database, log, files, remove, stopRun, removeParticipant, erased },
-        erasure,
-      );
-    },
-
-    remove,
 
     onStopWakeup: (runId) => runs.recheck(runId),
     onTakeoverWakeup: () => takeover.wake(),
@@ -425,11 +232,11 @@ export async function openConversationPlane(
     },
 
     get draining() {
-      return draining;
+      return draining.signal.aborted;
     },
 
     async drain(timeoutMs) {
-      draining = true;
+      draining.abort();
       await takeover.stop();
       const ended = runs.drain().then(async () => {
         await followers.ended();
@@ -440,7 +247,7 @@ export async function openConversationPlane(
 
     async stop() {
       if (stopping.signal.aborted) return;
-      draining = true;
+      draining.abort();
       stopping.abort();
       await takeover.stop();
       await runs.stop();

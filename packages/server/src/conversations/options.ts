@@ -3,6 +3,9 @@ import type { Wakeups } from "../database/wakeups.ts";
 import type { EngineFactory, PublishArtifacts } from "./engines/engine.ts";
 import type { Files } from "./files/files.ts";
 
+/** The prefix of wakeups that ask to stop a run. */
+export const STOP_WAKEUP = "stop:";
+
 /** The settings of conversations. */
 export interface ConversationSettings {
   /** How long a reader stays open after its last socket has left. */

@@ -29,8 +29,6 @@ export interface RunsOptions extends AnswerDeps {
   readonly quota: ConcurrencyQuota;
   /** Tells the other servers that there are runs to take over, or queued ones to start. */
   readonly wakeOthers: () => void;
-  /** A waiting run must end: some server has to end it. */
-  readonly recover: (run: ClaimedRun) => void;
   /** A run of the queue has begun. */
   readonly onDequeued: (run: ClaimedRun) => void;
 }
@@ -55,6 +53,8 @@ export interface Runs extends Service {
   abandon(runId: string): void;
   /** Checks now whether a stop of the run was requested. */
   recheck(runId: string): void;
+  /** Calls the listener with a run that waits and must end after all: some server has to end it. */
+  onRecover(listener: (run: ClaimedRun) => void): void;
   /** Renews the leases; abandons lost runs and stops those with a requested stop. */
   renew(): Promise<void>;
   /** Takes no more runs, and leaves queued ones to other servers. Resolves when those under way have ended. */
@@ -97,6 +97,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   const all = new Map<string, StartedRun>();
   /** The places of runs that are about to be claimed. */
   const reserved = new Map<string, () => void>();
+  let toRecover: (run: ClaimedRun) => void = () => options.wakeOthers();
   let draining = false;
   let leaving = false;
   let stopping = false;
@@ -248,7 +249,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   async function park(run: ClaimedRun, { calls }: WaitingOutcome): Promise<void> {
     const waits = await stored(run, () => leases.park(run, calls));
     logger.info({ run: run.runId, conversation: run.convId, waits }, "a run waits for a decision");
-    if (!waits) options.recover(run);
+    if (!waits) toRecover(run);
   }
 
   /** Stores the end in the run's row, which unblocks the conversation. Retries for the duration of the lease. */
@@ -353,6 +354,9 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
     beginning: async (runId) => all.get(runId)?.beginning,
     stopRun,
     abandon,
+    onRecover(listener) {
+      toRecover = listener;
+    },
     recheck(runId) {
       const active = all.get(runId);
       if (!active) return;

@@ -25,12 +25,16 @@ export interface TakeoverOptions {
   readonly reporter: RunReporter;
   readonly metrics: ConversationMetrics;
   readonly leaseMs: number;
+  /** Tells the other servers that there are runs to take over. */
+  readonly wakeOthers: () => void;
 }
 
 /** Takes over the runs of lost servers. */
 export interface Takeover extends Service {
   /** Ends the orphaned run of a conversation, and starts its next queued run. */
   recover(conversation: ConversationId): Promise<void>;
+  /** Continues or ends a run that has waited. When this server cannot, another one does. */
+  goOn(conversation: ConversationId): Promise<void>;
   /** Starts the next queued run of a conversation without an active run. */
   startQueued(conversation: ConversationId): Promise<void>;
   /** Takes over a batch of any conversations; true when there may be more. */
@@ -156,13 +160,27 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
     },
   });
 
+  async function recover(conversation: ConversationId): Promise<void> {
+    const expired = await leases.claimExpired(1, conversation);
+    for (const lost of expired) await settle(lost);
+    // Somebody may hold its row for a moment, such as a decision that is sent twice: the sweep tries again soon.
+    if (expired.length === 0) wake.wake();
+  }
+
+  async function goOn(conversation: ConversationId): Promise<void> {
+    try {
+      await recover(conversation);
+    } catch (error) {
+      const details = { err: (error as Error).message, conversation: conversation.convId };
+      context.log.warn(details, "a waiting run could not go on here");
+      options.wakeOthers();
+    }
+  }
+
+  runs.onRecover((run) => void goOn(run));
   return {
-    async recover(conversation) {
-      const expired = await leases.claimExpired(1, conversation);
-      for (const lost of expired) await settle(lost);
-      // Somebody may hold its row for a moment, such as a decision that is sent twice: the sweep tries again soon.
-      if (expired.length === 0) wake.wake();
-    },
+    recover,
+    goOn,
     startQueued,
     sweep,
     wake: () => wake.wake(),
