@@ -1,26 +1,25 @@
 import { KhalaError } from "@khala/contracts";
-import type { CorrelationCountedJson } from "@khala/contracts/blackboard/v1";
-import { may, notFound, orgOf, requireScope } from "../access/access.ts";
+import { may, notFound, requireScope } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Context } from "../kit/context.ts";
 import { openRateQuota } from "../kit/quota.ts";
 import type { BoardObserver, BoardOptions } from "./board_options.ts";
 import { ROUTER } from "./model/names.ts";
 import type { Task } from "./model/task.ts";
-import { mayRead, taskFor } from "./model/visibility.ts";
-import { correlationState, readCorrelations, waitingCounts } from "./observe/correlation_state.ts";
+import { taskFor } from "./model/visibility.ts";
+import { waitingCounts } from "./observe/correlation_state.ts";
 import { openDeadLetters } from "./observe/dead_letters.ts";
 import { boardMetrics, cachedLag, showLag, showSlots } from "./observe/metrics.ts";
 import { boardObserver, everyObserver } from "./observe/observer.ts";
-import { agentCounted, type Progress, startProgress } from "./observe/progress.ts";
+import { type Progress, startProgress } from "./observe/progress.ts";
+import { openReads } from "./observe/reads.ts";
 import { openReplays, replayCounter } from "./observe/replays.ts";
 import { openSetAside } from "./observe/set_aside.ts";
 import { openSetAsideItems } from "./observe/set_aside_items.ts";
 import { boardSpans } from "./observe/spans.ts";
-import { findStarter, publisherOf } from "./observe/starter.ts";
 import { openTotals } from "./observe/totals.ts";
 import type { BlackboardOptions } from "./options.ts";
-import type { BlackboardPlane, Caller } from "./plane.ts";
+import type { BlackboardPlane } from "./plane.ts";
 import { startCron } from "./publish/cron.ts";
 import { createRouter } from "./publish/matching.ts";
 import { startOutbox } from "./publish/outbox.ts";
@@ -28,8 +27,9 @@ import { openPublishing } from "./publish/publishing.ts";
 import { openSchedule } from "./publish/schedule.ts";
 import { openThrottle } from "./publish/throttle.ts";
 import { openRemote } from "./remote/remote.ts";
-import { approvalRules, checkDecider } from "./waiting/approval_rules.ts";
+import { openRights } from "./rights.ts";
 import { openApprovals } from "./waiting/approvals.ts";
+import { openControlCommands } from "./waiting/control_commands.ts";
 import { CONTROLS_WAKEUP, openControls } from "./waiting/controls.ts";
 import { openGather } from "./waiting/gather.ts";
 import { openParked } from "./waiting/parked.ts";
@@ -52,9 +52,6 @@ export interface OpenBlackboardPlane extends BlackboardPlane {
 }
 
 const LISTED_APPROVALS = 1_000;
-/** While a list is not full, each query looks this many times further back, up to FURTHEST. */
-const FURTHER = 8;
-const FURTHEST = 10_000;
 
 /** Opens the blackboard: the backend, the state kept in Postgres around it, and the agents. */
 export async function openBlackboardPlane(
@@ -200,43 +197,6 @@ export async function openBlackboardPlane(
     return controls.correlationPause(org, correlationId)?.resuming === false;
   }
 
-  async function readState(org: string, correlationId: string): Promise<CorrelationCountedJson | undefined> {
-    const names = [{ org, name: correlationId }];
-    const [standing] = await readCorrelations(board, (some) => waitingCounts(database, some), names);
-    const said = { cancelled: controls.cancelled(org, correlationId), paused: isPaused(org, correlationId) };
-    return correlationState(standing!, said);
-  }
-
-  /** A correlation is controlled by who started it, and by operators of its org; for others it is not there. */
-  async function requireControl(caller: Caller, correlationId: string): Promise<void> {
-    const { org } = caller;
-    const starter = await findStarter(board, schedule, org, correlationId);
-    const exists = starter !== undefined || (await readState(org, correlationId)) !== undefined;
-    const owner = starter?.subject;
-    const resource = { org, ...(owner !== undefined && { owner }) };
-    if (!exists || !may(caller, "correlation.control", resource))
-      throw notFound("correlation", correlationId);
-  }
-
-  /** Throws unless the rules of the agent's approval let the caller decide. */
-  async function requireDecider(caller: Caller, task: Task): Promise<void> {
-    const agent = agents.find(({ name }) => name === task.agent);
-    await checkDecider(caller, agent ? approvalRules(agent, task) : [], () => requestersOf(caller.org, task));
-  }
-
-  /** The people whose request the task is: they published its artifacts, or started the correlation of an agent's artifact. */
-  async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string>> {
-    const found = await Promise.all(
-      artifacts.map(async (artifact) => {
-        const { correlation_id } = artifact;
-        const publisher = publisherOf(artifact);
-        if (publisher !== undefined || !correlation_id) return publisher;
-        return (await findStarter(board, schedule, org, correlation_id))?.subject;
-      }),
-    );
-    return new Set(found.filter((subject) => subject !== undefined));
-  }
-
   function known(agent: string): void {
     if (!names.has(agent))
       throw new KhalaError(
@@ -245,46 +205,37 @@ export async function openBlackboardPlane(
       );
   }
 
+  const reads = openReads({
+    database,
+    clock: context.clock,
+    board,
+    agents,
+    controls,
+    isPaused,
+    totals,
+    workers,
+  });
+  const rights = openRights({
+    board,
+    schedule,
+    agents,
+    isKnown: async (org, correlationId) => (await reads.stateOf(org, correlationId)) !== undefined,
+  });
+  const commands = openControlCommands({
+    agents: names,
+    known,
+    controls,
+    rights,
+    schedule,
+    letters,
+    progress,
+  });
+
   return {
+    ...reads.plane,
+    ...commands,
     publish: (caller, drafts) => publishing.publish(caller, drafts),
 
-    async get(caller, id, org = caller.org) {
-      const artifact = await board.get(org, id);
-      return artifact && mayRead(caller, artifact) ? artifact : undefined;
-    },
-
-    async recent(caller, { type, correlationId, limit }) {
-      const query = {
-        org: caller.org,
-        ...(type !== undefined && { type }),
-        ...(correlationId !== undefined && { correlationId }),
-      };
-      // Artifacts that the caller may not read are filtered out, so the list may need to look further back.
-      for (let looked = limit; ; looked *= FURTHER) {
-        const found = await board.recent({ ...query, limit: looked });
-        const readable = found.filter((artifact) => mayRead(caller, artifact));
-        if (readable.length >= limit || found.length < looked || looked * FURTHER > FURTHEST)
-          return readable.slice(0, limit);
-      }
-    },
-
-    async agents(caller) {
-      const org = caller && orgOf(caller, "board.read");
-      const [counts, totalsOf] = await Promise.all([
-        org === undefined ? board.counts() : board.countsOf([...names].map((agent) => ({ agent, org }))),
-        totals.look(org === undefined ? undefined : [org]),
-      ]);
-      const byAgent = new Map(counts.map((each) => [each.agent, each]));
-      return agents.map((agent) => {
-        const { name } = agent;
-        const state = workers.stateOf(name, caller?.org);
-        const total = totalsOf(name, org);
-        const published = Object.fromEntries([...total.published].map(([type, n]) => [type, String(n)]));
-        return { name, ...agentCounted(agent, state, byAgent.get(name), total), published };
-      });
-    },
-
-    lag: (caller) => board.lag(caller && orgOf(caller, "board.read")),
     problems: setAside.problems,
     setAside: setAsideItems.list,
     discardSetAside: setAsideItems.discard,
@@ -294,66 +245,17 @@ export async function openBlackboardPlane(
       board.recheck();
     },
 
-    async correlation({ org }, correlationId) {
-      const counted = await readState(org, correlationId);
-      if (!counted) return undefined;
-      const updated_at = new Date(context.clock.now()).toISOString();
-      return { correlation_id: correlationId, ...counted, updated_at };
-    },
-
     deadLetters: letters.list,
     deadLetter: letters.get,
     replay: letters.replay,
     replayAll: letters.replayAll,
-
-    async pause(agent) {
-      known(agent);
-      await controls.pause(agent);
-    },
-
-    async resume(agent) {
-      known(agent);
-      await controls.resume(agent);
-    },
-
-    async cancelAgent(agent) {
-      known(agent);
-      await controls.cancelAgent(agent);
-    },
-
-    async pauseCorrelation(caller, correlationId) {
-      await requireControl(caller, correlationId);
-      await controls.pauseCorrelation(caller.org, correlationId);
-    },
-
-    async cancel(caller, correlationId) {
-      await requireControl(caller, correlationId);
-      const { org } = caller;
-      await controls.cancel(org, correlationId);
-      await schedule.cancel(org, correlationId);
-      // Tasks that a pause holds become dead letters like the others.
-      await controls.resumeCorrelation(org, correlationId);
-    },
-
-    async resumeCorrelation(caller, correlationId) {
-      await requireControl(caller, correlationId);
-      const isCancelled = controls.cancelled(caller.org, correlationId);
-      const wasPaused = await controls.resumeCorrelation(caller.org, correlationId);
-      if (wasPaused && !isCancelled) return 0;
-      await controls.uncancel(caller.org, correlationId);
-      let replayed = 0;
-      for (const agent of names)
-        replayed += (await letters.replayAll(caller, agent, { correlationId })).replayed;
-      progress.correlationChanged(caller.org, correlationId);
-      return replayed;
-    },
 
     approvals: (caller) =>
       approvals.list(caller.org, { limit: LISTED_APPROVALS, show: (task) => taskFor(caller, task) }),
     async decide(caller, id, decision) {
       const { org, subject } = caller;
       if (!may(caller, "approval.decide", { org })) throw notFound("approval", id);
-      const check = (task: Task) => requireDecider(caller, task);
+      const check = (task: Task) => rights.requireDecider(caller, task);
       changed(org, await approvals.decide(org, id, decision, subject, check));
     },
 

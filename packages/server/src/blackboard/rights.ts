@@ -1,19 +1,74 @@
-import type { Board } from "../board.ts";
-import type { Artifact } from "../model/artifact.ts";
-import type { ScheduledArtifacts } from "../publish/schedule.ts";
+import { may, notFound } from "../access/access.ts";
+import type { Board } from "./board.ts";
+import type { Agent } from "./model/agent.ts";
+import type { Artifact } from "./model/artifact.ts";
+import type { Task } from "./model/task.ts";
+import type { Caller } from "./plane.ts";
+import type { ScheduledArtifacts } from "./publish/schedule.ts";
+import { approvalRules, checkDecider } from "./waiting/approval_rules.ts";
+
+export interface RightsOptions {
+  readonly board: Pick<Board, "get" | "recent">;
+  readonly schedule: Pick<ScheduledArtifacts, "first">;
+  readonly agents: readonly Agent[];
+  /** Whether the org has anything of a correlation. */
+  readonly isKnown: (org: string, correlationId: string) => Promise<boolean>;
+}
+
+/** The rights that depend on who began something. */
+export interface Rights {
+  /** A correlation is controlled by who started it, and by operators of its org; for others it is not there. */
+  requireControl(caller: Caller, correlationId: string): Promise<void>;
+  /** Throws unless the rules of the agent's approval let the caller decide. */
+  requireDecider(caller: Caller, task: Task): Promise<void>;
+}
 
 /** A correlation with more artifacts has no known starter: the oldest of them is out of reach. */
 const MAX_ARTIFACTS = 10_000;
 const USER = "user:";
 
 /** The initiator of a correlation. */
-export interface Starter {
+interface Starter {
   /** The person; undefined if an agent or a schedule started it, or it is unknown. */
   readonly subject?: string;
 }
 
+/** Opens the rights. */
+export function openRights({ board, schedule, agents, isKnown }: RightsOptions): Rights {
+  /** The people whose request the task is: they published its artifacts, or started the correlation of an agent's artifact. */
+  async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string>> {
+    const found = await Promise.all(
+      artifacts.map(async (artifact) => {
+        const { correlation_id } = artifact;
+        const publisher = publisherOf(artifact);
+        if (publisher !== undefined || !correlation_id) return publisher;
+        return (await findStarter(board, schedule, org, correlation_id))?.subject;
+      }),
+    );
+    return new Set(found.filter((subject) => subject !== undefined));
+  }
+
+  return {
+    async requireControl(caller, correlationId) {
+      const { org } = caller;
+      const starter = await findStarter(board, schedule, org, correlationId);
+      const exists = starter !== undefined || (await isKnown(org, correlationId));
+      const owner = starter?.subject;
+      const resource = { org, ...(owner !== undefined && { owner }) };
+      if (!exists || !may(caller, "correlation.control", resource))
+        throw notFound("correlation", correlationId);
+    },
+
+    async requireDecider(caller, task) {
+      const agent = agents.find(({ name }) => name === task.agent);
+      const rules = agent ? approvalRules(agent, task) : [];
+      await checkDecider(caller, rules, () => requestersOf(caller.org, task));
+    },
+  };
+}
+
 /** Finds who published the first artifact of a correlation; undefined if the org has no such correlation. */
-export async function findStarter(
+async function findStarter(
   board: Pick<Board, "get" | "recent">,
   schedule: Pick<ScheduledArtifacts, "first">,
   org: string,
@@ -42,7 +97,7 @@ async function namesake(
 }
 
 /** The person who published an artifact. */
-export function publisherOf({ produced_by }: Pick<Artifact, "produced_by">): string | undefined {
+function publisherOf({ produced_by }: Pick<Artifact, "produced_by">): string | undefined {
   return produced_by.startsWith(USER) ? produced_by.slice(USER.length) : undefined;
 }
 
