@@ -180,7 +180,7 @@ describe("many sockets of one conversation", () => {
     await answered(convId, "before", "not repeated");
     const { run_id } = await server.chat(convId, "now");
     const performance = await server.engine.turn(run_id);
-    // Whoever is there before the first word hears each as an event: then all of it is in the log, and the run goes on.
+    // A socket from before the first word receives each as an event: then all of it is in the log, and the run goes on.
     await using early = await server.connect(convId, { replay: "1" });
     await early.first("snapshot");
     performance.say("half ", "of ");

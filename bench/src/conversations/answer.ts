@@ -26,7 +26,7 @@ export class Hold {
   #written = Promise.withResolvers<void>();
   #release = Promise.withResolvers<void>();
 
-  /** Called by whoever made the answer: all of it was taken. */
+  /** The producer of the answer calls it: all of it was taken. */
   async end(): Promise<void> {
     this.#written.resolve();
     await this.#release.promise;

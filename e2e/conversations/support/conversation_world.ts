@@ -30,7 +30,7 @@ export type Command =
       readonly do: "attach";
       readonly client: number;
       readonly server: number;
-      readonly how: "anew" | "resume" | "replay";
+      readonly how: "fresh" | "resume" | "replay";
     }
   | { readonly do: "detach"; readonly client: number }
   | { readonly do: "fill"; readonly client: number }
@@ -47,7 +47,7 @@ const attach = fc.record({
   do: fc.constant("attach" as const),
   client,
   server,
-  how: fc.constantFrom("anew" as const, "resume" as const, "resume" as const, "replay" as const),
+  how: fc.constantFrom("fresh" as const, "resume" as const, "resume" as const, "replay" as const),
 });
 const say = fc.record({
   do: fc.constant("say" as const),
@@ -298,7 +298,7 @@ export class ConversationWorld {
     });
   }
 
-  async #attach(each: ConversationClient, server: number, how: "anew" | "resume" | "replay"): Promise<void> {
+  async #attach(each: ConversationClient, server: number, how: "fresh" | "resume" | "replay"): Promise<void> {
     each.detach();
     each.full = false;
     if (how !== "resume" || each.cursor === undefined) each.forget();

@@ -44,6 +44,9 @@ export function testAgent<Accepts extends object, Published extends object>(
   const made = (given: Accepts | readonly Accepts[]) =>
     artifactsOf([given].flat() as ArtifactDraft[], schemas, clock);
 
+  // The schemas have checked each output.
+  const published = (outputs: readonly object[]) => outputs as unknown as readonly Published[];
+
   async function attempt(given: Accepts | readonly Accepts[], { attempt: n = 1 }: RunOptions = {}) {
     const [first, ...rest] = await made(given);
     if (!first) throw new TypeError("Give the agent at least one artifact.");
@@ -64,12 +67,11 @@ export function testAgent<Accepts extends object, Published extends object>(
     async run(given, options) {
       const { error, settlement } = await attempt(given, options);
       if (settlement.kind !== "done") throw error;
-      return settlement.outputs as unknown as readonly Published[];
+      return published(settlement.outputs);
     },
     async settle(given, options) {
       const { error, settlement } = await attempt(given, options);
-      if (settlement.kind === "done")
-        return { outcome: "done", published: settlement.outputs as unknown as readonly Published[] };
+      if (settlement.kind === "done") return { outcome: "done", published: published(settlement.outputs) };
       if (settlement.kind === "dead") return { outcome: "dead", error };
       return { outcome: "retry", delayMs: settlement.delayMs, error };
     },

@@ -85,7 +85,7 @@ const methods = {
       const { type, event, messages } = JSON.parse(frame.toString());
       if (type === "event") seq = sequenceOf(frame);
       length += event?.text_delta?.text.length ?? 0;
-      // Whoever comes in the middle gets what there is as a snapshot.
+      // A client that joins in the middle gets a snapshot.
       if (messages) length = lengthOf(messages);
       return length >= chars;
     });

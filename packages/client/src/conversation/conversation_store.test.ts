@@ -90,13 +90,13 @@ describe("an offline start", () => {
     client.connection.channelNow.frame({ type: "resync", reason: "trimmed" });
     client.connection.channelNow.frame({
       type: "snapshot",
-      messages: [said("Hi", "u"), said("Anew", "n")],
+      messages: [said("Hi", "u"), said("Again", "n")],
       cursor: "f-9",
     });
     client.environment.pass(100);
     await settled();
     expect(client.pictures).not.toContain("");
-    expect(client.texts().map(([text]) => text)).toEqual(["Hi", "Anew"]);
+    expect(client.texts().map(([text]) => text)).toEqual(["Hi", "Again"]);
   });
 
   test("shows the newest messages of a long conversation, and loads all from the server", async () => {

@@ -89,6 +89,7 @@ export function handClient() {
     onScopeNeeded: () => {},
   });
   const { appends } = openAppends({ storage: memory(), log: () => {}, environment, http, sync: plane });
+  // The tests append what they like: no app declares types here.
   const sync = Object.assign(plane, appends as unknown as Appends);
   sync.setScope("test");
   sync.setSource(topics);

@@ -229,9 +229,9 @@ test("a log that fails does not stop the cleaning of others, and is reported", a
   await janitor.stop();
 
   await database.query({ text: "UPDATE runtime.conversations SET removed_at = removed_at - interval '1 h'" });
-  const mended = janitorWith();
-  expect(await mended.pass()).toMatchObject({ visited: 1, trimmed: 50, deleted: 1 });
-  await mended.stop();
+  const repaired = janitorWith();
+  expect(await repaired.pass()).toMatchObject({ visited: 1, trimmed: 50, deleted: 1 });
+  await repaired.stop();
 });
 
 test("works in the background when this server is active, and counts its work", async () => {

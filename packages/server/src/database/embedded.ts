@@ -39,7 +39,7 @@ export interface EmbeddedOptions {
   /** Further `name=value` server settings. */
   readonly settings?: readonly string[];
   readonly startTimeoutMs?: number;
-  /** This process may end while the server runs: whoever started it stops it by other means. */
+  /** This process may end while the server runs: the caller stops it by other means. */
   readonly unref?: boolean;
   /** Restarts the server whenever it ends by itself, and reports it here. Without it, it stays down. */
   readonly restartLog?: Logger;

@@ -206,6 +206,7 @@ function inTurn(rows: readonly ClaimRow[]): readonly ClaimRow[] {
 function claimOf(agent: string, row: ClaimRow): Claim {
   const { seq, org_id: org, lane, attempt, task_id: id, key } = row;
   if (row.task !== null) return { seq, org, lane, task: { ...(JSON.parse(row.task) as Task), attempt } };
+  // A claim without its artifact is settled as missing, and never reaches an agent.
   const artifacts = (row.artifact === null ? [] : [JSON.parse(row.artifact)]) as unknown as [Artifact];
   const created_at = isoTime(Number(row.created_at));
   return { seq, org, lane, task: { id, agent, artifacts, key, attempt, created_at } };

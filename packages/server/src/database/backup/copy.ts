@@ -28,6 +28,7 @@ abstract class Copy extends pg.Query {
     return this.#settled.promise;
   }
 
+  // The types of pg name no method that sends a statement without a result.
   override submit = (connection: pg.Connection): void =>
     (connection as unknown as Wire).query(this.#statement);
 
