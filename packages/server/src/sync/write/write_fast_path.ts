@@ -64,7 +64,9 @@ function payloadArray(writes: readonly DocumentWrite[]): Buffer {
   return array;
 }
 
-// Everything that writes waits for `plain`, which is there only if no write is special.
+// Everything that writes waits for `plain`, which is there only if no write is special. Known documents are updated by a join
+// and not by ON CONFLICT, which would compute the columns of declared orders and filters twice. The lock on the topic keeps
+// others from adding a document meanwhile.
 function sqlOf(model: Model): string {
   const table = `runtime.${model.table}`;
   const where = "WHERE EXISTS (SELECT FROM plain)";
@@ -73,6 +75,7 @@ function sqlOf(model: Model): string {
 WITH changes AS MATERIALIZED (
   SELECT i.doc_key, i.doc_version, i.payload, sha256(i.payload) AS payload_hash, i.org_id, i.trace, i.newest,
     (SELECT next_watermark FROM runtime.sync_topic_sequences WHERE topic = $1) + i.ord AS watermark,
+    c.doc_key AS known,
     c.doc_version >= i.doc_version OR c.audience IS NOT NULL AS special${parts.columns}
   FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[])
     WITH ORDINALITY AS i(doc_key, doc_version, payload, org_id, trace, newest, ord)
@@ -89,13 +92,16 @@ WITH changes AS MATERIALIZED (
   SELECT $1, watermark, doc_key, doc_version, 'upsert', CASE WHEN $8 THEN payload END, payload_hash, octet_length(payload),
     org_id, trace${parts.values}
   FROM changes ${where}
-)${parts.insert}, documents AS (
-  INSERT INTO ${table} AS t (doc_key, doc_version, payload, payload_hash, org_id, watermark)
+)${parts.insert}, updated AS (
+  UPDATE ${table} t SET doc_version = n.doc_version, payload = n.payload, payload_hash = n.payload_hash, deleted = false,
+    watermark = n.watermark, updated_at = clock_timestamp()
+  FROM changes n
+  WHERE n.newest IS NOT false AND n.known IS NOT NULL AND EXISTS (SELECT FROM plain)
+    AND t.org_id = n.org_id AND t.doc_key = n.doc_key
+), inserted AS (
+  INSERT INTO ${table} (doc_key, doc_version, payload, payload_hash, org_id, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, watermark
-  FROM changes WHERE newest IS NOT false AND EXISTS (SELECT FROM plain)
-  ON CONFLICT (org_id, doc_key) DO UPDATE SET doc_version = excluded.doc_version, payload = excluded.payload,
-    payload_hash = excluded.payload_hash, deleted = false, watermark = excluded.watermark, updated_at = excluded.updated_at
-  WHERE t.doc_version < excluded.doc_version
+  FROM changes WHERE newest IS NOT false AND known IS NULL AND EXISTS (SELECT FROM plain)
 )`;
 }
 const ANSWER = "SELECT before FROM plain";
