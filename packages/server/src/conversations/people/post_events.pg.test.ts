@@ -245,3 +245,63 @@ test("an answer that is stored while a post is under way stays before it", async
   expect(live.at(-1)).toEqual([answer[0]!.message_id, "p1"]);
   expect(rows).toEqual(live);
 });
+
+test("a snapshot has a post that is in the log and not committed yet", async () => {
+  await using servers = await Servers.open();
+  const gates = new Map(["p1", "p2"].map((id) => [id, Promise.withResolvers<void>()]));
+  await using _ = {
+    async [Symbol.asyncDispose]() {
+      for (const { resolve } of gates.values()) resolve();
+    },
+  };
+  const appended = new Set<string>();
+  const engine = new GatedEngine();
+  const server = await servers.start({
+    engine: engine.factory,
+    wrapLog: (log) => ({
+      ...log,
+      async append(stream, entries, options) {
+        const bounds = await log.append(stream, entries, options);
+        for (const [id, gate] of gates) {
+          if (!entries[0]!.includes(`"${id}"`)) continue;
+          appended.add(id);
+          await gate.promise;
+        }
+        return bounds;
+      },
+    }),
+  });
+  const { plane } = server;
+  const conv = `conv-${randomUUID()}`;
+  await plane.chat(ada, { convId: conv, message: "one", messageId: "q" });
+  await until("the run", () => engine.started.includes("one"));
+  engine.release("one");
+  await until("the end", async () => (await plane.run(ada, conv))?.status === "finished");
+  await plane.post(ada, conv, [text("p0", "Before")]);
+  const warm = await servers.start({ engine: engine.factory });
+  await plane.state(ada, conv);
+  const textsAt = async ({ plane }: TestServer) =>
+    (await plane.state(ada, conv)).messages
+      ?.slice(2)
+      .map(({ parts = [] }) => parts.map((part) => part.text).join(""));
+  for (const [id, events, texts] of [
+    [
+      "p1",
+      [text("p1", "By the way"), { text_delta: { message_id: "p0", text: " that" } }],
+      ["Before that", "By the way"],
+    ],
+    [
+      "p2",
+      [{ custom: { name: "p2", data: "p2" } }, { text_delta: { message_id: "p1", text: ", p2" } }],
+      ["Before that", "By the way, p2"],
+    ],
+  ] satisfies [string, EventJson[], string[]][]) {
+    const posted = plane.post(ada, conv, events);
+    await until("the append", () => appended.has(id));
+    // One follows the conversation already, and the other opens it now.
+    for (const reader of [server, warm]) expect(await textsAt(reader), id).toEqual(texts);
+    gates.get(id)!.resolve();
+    await posted;
+    for (const reader of [server, warm]) expect(await textsAt(reader), id).toEqual(texts);
+  }
+});

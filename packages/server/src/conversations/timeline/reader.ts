@@ -77,6 +77,7 @@ export class ConversationReader implements Watcher, TickListener {
   #behind = false;
   /** The run in whose middle the log is at the head; empty when it is not known which. */
   #streaming: string | undefined;
+  #endsInPost = false;
   #ended: "deleted" | "trimmed" | undefined;
   /** Created per batch: a long-lived array would move its entries to the old generation of the heap. */
   #unsent: Entry[] | undefined;
@@ -94,7 +95,7 @@ export class ConversationReader implements Watcher, TickListener {
     reader.#unwatch = await options.log.watch(options.stream, reader);
     try {
       const bounds = await options.log.open(options.stream, options.generation);
-      reader.#streaming = await lastRun(options, bounds);
+      reader.#endsIn(await lastEntry(options, bounds));
       reader.#epoch = bounds.epoch;
       reader.#head = bounds.head;
       reader.#recent = new RecentEntries(bounds.head, options.recentBytes);
@@ -128,6 +129,11 @@ export class ConversationReader implements Watcher, TickListener {
   /** Whether a follower that starts here starts in the middle of an answer. */
   get streaming(): boolean {
     return this.#streaming !== undefined;
+  }
+
+  /** Whether the entry at the head is one that somebody posted. */
+  get endsInPost(): boolean {
+    return this.#endsInPost;
   }
 
   /** The number of live followers. */
@@ -262,12 +268,13 @@ export class ConversationReader implements Watcher, TickListener {
     this.#options.metrics.reads.count += entries.length;
     for (const entry of entries) {
       if (isForeign(entry)) this.#noteForeign(entry);
-      const { runId, ends } = runOf(entry);
+      const { runId, ends, posted } = runOf(entry);
       // The end of another run is that of a cancelled queued message.
       if (runId !== "" && !ends) this.#streaming = runId;
       else if (ends && this.#streaming === runId) this.#streaming = undefined;
       // Without the text, to not retain it.
       this.#head = { seq: entry.seq, time: entry.time };
+      this.#endsInPost = posted;
       if (this.#live.size > 0) {
         if (this.#unsent) this.#unsent.push(entry);
         else this.#unsent = [entry];
@@ -279,6 +286,14 @@ export class ConversationReader implements Watcher, TickListener {
         this.#recent.add(entry);
       }
     }
+  }
+
+  /** The log ends in this entry. One without a run counts as the middle of a run. */
+  #endsIn(last: Entry | undefined): void {
+    if (!last) return;
+    const { runId, ends, posted } = runOf(last);
+    this.#streaming = ends ? undefined : runId;
+    this.#endsInPost = posted;
   }
 
   #noteForeign(entry: Entry): void {
@@ -330,12 +345,9 @@ export class ConversationReader implements Watcher, TickListener {
   }
 }
 
-/** The run of the last entry; undefined if that is its end. An entry without a run counts as the middle of one. */
-async function lastRun({ log, stream }: ReaderOptions, { head }: Bounds): Promise<string | undefined> {
+/** The last entry, if there is one. */
+async function lastEntry({ log, stream }: ReaderOptions, { head }: Bounds): Promise<Entry | undefined> {
   if (head.seq === 0n) return undefined;
   const page = await log.read(stream, { ...head, seq: head.seq - 1n }, { entries: 1, bytes: PAGE.bytes });
-  const last = page?.entries[0];
-  if (!last) return undefined;
-  const { runId, ends } = runOf(last);
-  return ends ? undefined : runId;
+  return page?.entries[0];
 }

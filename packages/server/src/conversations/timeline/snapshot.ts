@@ -39,14 +39,18 @@ export async function loadSnapshot(
   limits: PageLimits = PAGE,
 ): Promise<Snapshot | undefined> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const head = reader.head;
+    const { head, endsInPost } = reader;
     const tail = await store.tail(conversation, limits);
     if (!tail) throw notFound("conversation", conversation.convId);
     if (reader.ended) return undefined;
     const fold = new TailFold(reader.epoch, head, tail);
     // The table is ahead of this reader, or may be: runs that ended before the table was read are whole in it.
-    if (!fold.stored || fold.newest > reader.head.seq) await reader.refresh();
-    let position = fold.stored ?? (tail.activeRun === null ? head : await reader.oldest());
+    if (!fold.stored || fold.newest.seq > reader.head.seq) await reader.refresh();
+    let position: Position | undefined = fold.stored;
+    if (tail.activeRun !== null) position ??= await reader.oldest();
+    // A post is in the log a moment before it is in the table.
+    else if (!endsInPost || fold.newest.seq >= head.seq) position = head;
+    else position = laterOf(fold.newest, await reader.oldest());
     let usable = true;
     // The check and the return happen in one tick: every later entry is delivered.
     while (usable && !reader.ended && position && position.seq < reader.head.seq) {
@@ -67,7 +71,7 @@ class TailFold {
   readonly #head: Position;
   readonly #tail: Tail;
   readonly #transcript: Transcript;
-  readonly #positions = new Map<string, bigint>();
+  readonly #positions = new Map<string, Position>();
   /** Up to here the table has the active run, if its log is this one. */
   readonly stored: Cursor | undefined;
   /** The active run was stored in another log. */
@@ -90,13 +94,13 @@ class TailFold {
   }
 
   /** Up to here the table has some messages. */
-  get newest(): bigint {
-    return [...this.#positions.values()].reduce((max, seq) => (seq > max ? seq : max), 0n);
+  get newest(): Position {
+    return [...this.#positions.values()].reduce(laterOf, { seq: 0n, time: 0 });
   }
 
   #note(row: MessageRow, epoch: string): void {
     const at = positionOf(row);
-    if (at?.epoch === epoch) this.#positions.set(row.message_id, at.seq);
+    if (at?.epoch === epoch) this.#positions.set(row.message_id, at);
   }
 
   /** Adds an entry; false when the table has to be read again. */
@@ -119,9 +123,16 @@ class TailFold {
   /** An event without a run, whose message may be stored, or may be older than this page. */
   #addForeign(event: TimelineEvent): void {
     const id = messageIdOf(event.event);
-    if (!id || event.seq <= (this.#positions.get(id) ?? 0n)) return;
-    if (event.seq <= this.#head.seq && !this.#begun) return;
+    if (!id || event.seq <= (this.#positions.get(id)?.seq ?? 0n)) return;
+    if (event.seq <= this.#head.seq && !this.#begun && !this.#isUncommitted(event.event)) return;
     if (event.event.message || this.#transcript.has(id)) this.#transcript.add(event);
+  }
+
+  /** Whether the table gets this event in a moment: nothing is posted between the claim of a run and its first entry. */
+  #isUncommitted({ message }: EventJson): boolean {
+    if (this.#tail.activeRun !== null) return false;
+    // Another message is one of another branch.
+    return !message || (message.parent_id ?? "") === (this.#transcript.last(1)[0]?.message_id ?? "");
   }
 
   snapshot(limits: PageLimits): Snapshot {
@@ -138,6 +149,10 @@ class TailFold {
       waitingFor: (runId) => transcript.waitingFor(runId),
     };
   }
+}
+
+function laterOf(a: Position, b: Position | undefined): Position {
+  return b && b.seq > a.seq ? b : a;
 }
 
 function messageIdOf(event: EventJson): string | undefined {

@@ -68,7 +68,7 @@ test("a frame has the event as it was read, and the run is known without parsing
           }),
         ),
       );
-      expect(runOf(given)).toEqual({ runId: read.runId, ends: ENDS.some((kind) => kind in event) });
+      expect(runOf(given)).toMatchObject({ runId: read.runId, ends: ENDS.some((kind) => kind in event) });
     }),
   );
 });

@@ -106,18 +106,23 @@ export function endsRun({ event }: Pick<TimelineEvent, "event">): boolean {
 /** The prefix of entries written by this server. Matching it avoids parsing and encoding each one again. */
 const WRITTEN = /^\{"run_id":"([0-9A-Za-z-]*)","event":\{"(\w+)":/;
 const ENDS = new Set(["run_finished", "run_failed", "run_stopped"]);
+/** What the server itself writes without a run, after it has committed. */
+const ANNOUNCEMENTS = new Set(["queue_changed", "participants_changed", "branch_changed"]);
 
 /** The run that an entry belongs to. */
 interface EntryRun {
   readonly runId: string;
   /** Whether it is the run's last one. */
   readonly ends: boolean;
+  /** Whether somebody posted it. */
+  readonly posted: boolean;
 }
 
 /** The run of an entry from its prefix, if this server wrote it. */
 function writtenRun({ data }: Entry): EntryRun | undefined {
   const [, runId, kind] = WRITTEN.exec(data) ?? [];
-  return runId !== undefined && runId !== ZERO_RUN ? { runId, ends: ENDS.has(kind!) } : undefined;
+  if (runId === undefined || runId === ZERO_RUN) return undefined;
+  return { runId, ends: ENDS.has(kind!), posted: runId === "" && !ANNOUNCEMENTS.has(kind!) };
 }
 
 /** The run that an entry belongs to, and whether it ends it. */
@@ -125,7 +130,7 @@ export function runOf(entry: Entry): EntryRun {
   const written = writtenRun(entry);
   if (written) return written;
   const event = readEntry(entry);
-  return { runId: event.runId, ends: endsRun(event) };
+  return { runId: event.runId, ends: endsRun(event), posted: false };
 }
 
 /** The frame of an entry. */
