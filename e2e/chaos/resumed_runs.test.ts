@@ -106,14 +106,16 @@ test.each([
 });
 
 test.each([
-  ["with the drain", {}],
-  ["without a drain", { KHALA_DRAIN_MS: "0" }],
-])(
-  "three servers restarted one after the other under 200 answers, %s: no answer fails, no word is lost",
-  async (_, settings) => {
-    await using on = await stage("postgres", settings);
+  ["with the drain", "postgres", 200, {}],
+  ["without a drain", "postgres", 200, { KHALA_DRAIN_MS: "0" }],
+  ["with the drain", "redis", 20, {}],
+  ["without a drain", "redis", 20, { KHALA_DRAIN_MS: "0" }],
+] as const)(
+  "three servers restarted one after the other, %s, on %s under %i answers: no answer fails, no word is lost",
+  async (_, backend, count, settings) => {
+    await using on = await stage(backend, settings);
     let servers = [await on.start(), await on.start(), await on.start()];
-    const convs = Array.from({ length: 200 }, (_, i) => `c${i + 100}`);
+    const convs = Array.from({ length: count }, (_, i) => `c${i + 100}`);
     await Promise.all(convs.map((conv, i) => on.chat(servers[i % 3]!, conv)));
     await speaks(on, servers[0]!, convs.at(-1)!);
     for (const server of servers) {
