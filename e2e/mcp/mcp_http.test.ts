@@ -166,14 +166,14 @@ describe.each<[string, Connect]>([
     const { tool_call_id: call_id } = approvals.find(
       (each: { conv_id?: string }) => each.conv_id === conv_id,
     );
-    const decided = await call(ada, "decide_tool_call", { conv_id, call_id, approve: true });
+    const decided = await call(ada, "decide_tool_call", { conv_id, call_id, approved: true });
     expect(decided.structuredContent).toMatchObject({ run_id: sent.structuredContent.run_id });
     const answered = await eventually("the answer", async () => {
       const { structuredContent } = await call(ada, "get_conversation", { conv_id });
       return structuredContent.run ? undefined : JSON.stringify(structuredContent.messages);
     });
     expect(answered).toContain("Done: pay 5 euros");
-    const again = await call(ada, "decide_tool_call", { conv_id, call_id, approve: false });
+    const again = await call(ada, "decide_tool_call", { conv_id, call_id, approved: false });
     expect(again).toMatchObject({
       isError: true,
       content: [{ text: expect.stringContaining("already_decided") }],

@@ -26,6 +26,9 @@ const TOOLS: Readonly<Record<string, string>> = {
   replay_dead_letter: "POST /blackboard/v1/dead-letters/:agent/:id/replay",
 };
 
+/** Arguments whose name differs between routes: one word for a decision, whatever is decided. */
+const RENAMED: Readonly<Record<string, string>> = { approve: "approved" };
+
 /** The tools of the routes that this server has. */
 export function routeTools(api: Api, routes: readonly Route[]): McpTool[] {
   return Object.entries(TOOLS).flatMap(([name, asked]) => {
@@ -47,6 +50,11 @@ function routeTool(api: Api, name: string, route: Route): McpTool {
     needs: [route.action!],
     async call(caller, args) {
       const rest = { ...args };
+      for (const [ours, shown] of renamedIn(operation)) {
+        if (rest[shown] === undefined) continue;
+        rest[ours] = rest[shown];
+        delete rest[shown];
+      }
       const take = (each: string): string | undefined => {
         const value = rest[each];
         delete rest[each];
@@ -78,7 +86,13 @@ function inputOf({ query = {}, body }: Operation, inPath: readonly string[]): Js
   const schemas = new MessageSchemas("#/$defs/");
   const message = body && messageOf(body);
   const ofBody = message ? schemas.whole(message) : {};
-  const { properties = {}, required = [] } = ofBody as { properties?: object; required?: readonly string[] };
+  const { properties: named = {}, required = [] } = ofBody as {
+    properties?: Readonly<Record<string, unknown>>;
+    required?: readonly string[];
+  };
+  const properties = Object.fromEntries(
+    Object.entries(named).map(([name, schema]) => [RENAMED[name] ?? name, schema]),
+  );
   const parameters = [
     ...inPath.map((each) => [each, { type: "string", description: PATH_PARAMETERS[each] }] as const),
     ...Object.entries(query).map(
@@ -93,6 +107,12 @@ function inputOf({ query = {}, body }: Operation, inPath: readonly string[]): Js
     ...(needed.length > 0 && { required: needed }),
     ...(Object.keys(definitions).length > 0 && { $defs: definitions }),
   };
+}
+
+/** The fields of the body that have another name as arguments. */
+function renamedIn({ body }: Operation): (readonly [string, string])[] {
+  const message = body && messageOf(body);
+  return Object.entries(RENAMED).filter(([name]) => message?.fields.some((field) => field.name === name));
 }
 
 function messageOf(body: NonNullable<Operation["body"]>): DescMessage | undefined {
