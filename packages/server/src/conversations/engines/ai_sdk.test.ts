@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { jsonSchema, tool } from "ai";
+import { jsonSchema, tool, UnsupportedFunctionalityError } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { expect, test } from "vitest";
 import { z } from "zod";
@@ -245,6 +245,37 @@ test("files of the message and the history reach the model as bytes, remote ones
     },
   ]);
   expect(read.toSorted()).toEqual(["/files/a", "/files/b", "/files/gone"]);
+});
+
+test("files of text reach the model as text, which every provider takes", async () => {
+  const types = ["text/plain", "text/csv", "application/json", "application/ld+json", "image/svg+xml"];
+  const model = new MockLanguageModelV4({
+    doStream: { stream: convertArrayToReadableStream([...text("Yes"), finish()]) },
+  });
+  const parts = types.map((media_type, i) => ({ file: { url: `/files/${i}`, media_type, name: `f${i}` } }));
+  const readFile = async (url: string) => ({
+    name: "f",
+    mediaType: types[Number(url.slice("/files/".length))]!,
+    bytes: Buffer.from("a,b\n1,ü"),
+  });
+  const { error } = await play(aiSdk(model), turnOf("", { parts, readFile }));
+  expect(error).toBeUndefined();
+  expect(model.doStreamCalls[0]!.prompt).toMatchObject([
+    { content: types.map((_, i) => ({ type: "text", text: `[The file "f${i}"]\na,b\n1,ü` })) },
+  ]);
+});
+
+test("says that the model cannot read a file", async () => {
+  const model = new MockLanguageModelV4({
+    doStream: async () => {
+      throw new UnsupportedFunctionalityError({ functionality: "file part media type application/zip" });
+    },
+  });
+  const { error } = await play(aiSdk(model), turnOf("Unpack this"));
+  expect(error).toMatchObject({
+    code: "refused",
+    message: "The model cannot read a file of this conversation. Edit its message without it.",
+  });
 });
 
 test("images and sources from the model become parts of the answer", async () => {

@@ -13,6 +13,9 @@ type FilePart = Extract<UserPart, { type: "file" }>;
 /** The most bytes of files in one request to a model, newest first. Of those beyond it the model gets the names. */
 const MAX_FILE_BYTES = 32 << 20;
 
+/** Most providers take images and PDF as files, and refuse text: it is given as text. */
+const TEXTUAL = /^text\/|^(application|image)\/([\w.-]+\+)?(json|xml|yaml|javascript)$/;
+
 type Conversation = Pick<Turn, "history" | "parts" | "resume" | "readFile">;
 
 /**
@@ -85,6 +88,11 @@ function filePart(file: FileJson, loaded: LoadedFiles): FilePart | { type: "text
   if (fileIdOf(url) === undefined) return { type: "file", data: new URL(url), mediaType, ...filename };
   const content = loaded.get(url);
   if (!content) return { type: "text", text: `[The file ${JSON.stringify(name)} is left out.]` };
+  if (TEXTUAL.test(content.mediaType))
+    return {
+      type: "text",
+      text: `[The file ${JSON.stringify(name)}]\n${Buffer.from(content.bytes).toString()}`,
+    };
   return { type: "file", data: content.bytes, mediaType: content.mediaType, ...filename };
 }
 

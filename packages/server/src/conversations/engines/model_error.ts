@@ -30,6 +30,14 @@ export function modelError(error: unknown): Error {
       code: "network",
       cause: error,
     });
+  if (chain.some(({ name }) => name === "AI_UnsupportedFunctionalityError"))
+    return new PublicError(
+      "The model cannot read a file of this conversation. Edit its message without it.",
+      {
+        code: "refused",
+        cause: error,
+      },
+    );
   return error instanceof Error ? error : new Error("The model failed.", { cause: error });
 }
 
@@ -50,6 +58,7 @@ function modelRefused(cause: unknown): PublicError {
 }
 
 interface Thrown {
+  readonly name?: unknown;
   readonly message?: unknown;
   readonly statusCode?: unknown;
   readonly code?: unknown;
