@@ -104,6 +104,43 @@ test("a waiting tool call, and a decided one, have the states and approvals of t
   expect(await validateUIMessages({ messages: [message] })).toHaveLength(1);
 });
 
+test("a call that its run left behind is offered to nobody", async () => {
+  const parts = [
+    { tool: { tool_call_id: "1", tool: "pay", input: {}, waits_for: "approval" } },
+    {
+      tool: {
+        tool_call_id: "2",
+        tool: "pay",
+        input: {},
+        waits_for: "approval",
+        decision: { approved: true },
+      },
+    },
+    {
+      tool: {
+        tool_call_id: "3",
+        tool: "pay",
+        input: {},
+        waits_for: "approval",
+        decision: { approved: false },
+      },
+    },
+    { tool: { tool_call_id: "4", tool: "locate", input: {}, waits_for: "output" } },
+    { tool: { tool_call_id: "5", tool: "search", input: {}, output: 1 } },
+  ];
+  for (const status of ["stopped", "failed"]) {
+    const message = uiMessageOf({ message_id: "m", role: "assistant", status, parts });
+    expect(message.parts).toMatchObject([
+      { state: "output-error", errorText: "The call was interrupted." },
+      { state: "output-error", approval: { id: "2", approved: true } },
+      { state: "output-denied" },
+      { state: "output-error" },
+      { state: "output-available" },
+    ]);
+    expect(await validateUIMessages({ messages: [message] })).toHaveLength(1);
+  }
+});
+
 test("the AI SDK accepts the messages, and converts them to a model's messages", async () => {
   const messages = await validateUIMessages<UIMessage>({
     messages: [asked, answered, growing].map(uiMessageOf),

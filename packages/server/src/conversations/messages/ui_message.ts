@@ -21,8 +21,20 @@ export function uiMessageOf(message: TranscriptMessageJson): UiMessageJson {
       ...(author && { author }),
       ...(siblings.length > 0 && { siblings }),
     },
-    parts: parts.flatMap((part, i) => uiPartOf(part, status === "streaming" && i === last)),
+    parts: parts.flatMap((part, i) =>
+      uiPartOf(BROKEN.has(status) ? interrupted(part) : part, status === "streaming" && i === last),
+    ),
   };
+}
+
+/** The run of the message ended before the answer did. */
+const BROKEN: ReadonlySet<string> = new Set(["stopped", "failed"]);
+
+/** A call that nobody executes or decides any more: without an end, a page would offer to approve it. */
+function interrupted(part: PartJson): PartJson {
+  const { tool } = part;
+  if (!tool || tool.output !== undefined || tool.error !== undefined) return part;
+  return { ...part, tool: { ...tool, error: "The call was interrupted." } };
 }
 
 /** A part as the AI SDK knows it; none for a part that is of a newer version. */
