@@ -1,4 +1,5 @@
 import { fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { inexactInteger } from "@khala/contracts";
 import { type EntryJson, type EventJson, EventSchema } from "@khala/contracts/conversation/v1";
 import type { Entry } from "../log/log.ts";
 
@@ -32,6 +33,7 @@ export function readForeign(data: string): EntryJson {
     if (!foreign) return {};
     const { d, payload, run_id, event } = foreign;
     const whole = d ?? payload;
+    if (inexactInteger(whole ?? event ?? "") !== undefined) return {};
     const entry = Object(whole === undefined ? { run_id, event: parse(event) } : parse(whole)) as EntryJson;
     const checked = checkEvent(entry.event);
     if (!checked || OF_THE_SERVER.some((kind) => checked[kind])) return {};

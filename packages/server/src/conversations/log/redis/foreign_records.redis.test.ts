@@ -40,6 +40,11 @@ test.each([
   ["with no event", ["d", "null"], {}],
   ["with an unknown event", ["d", '{"run_id":"","event":{"dance":{}}}'], {}],
   ["with an event of the server alone", ["d", '{"run_id":"r","event":{"run_finished":{}}}'], {}],
+  [
+    "with an integer that would be rounded",
+    ["d", '{"event":{"custom":{"name":"n","data":9007199254740993}}}'],
+    {},
+  ],
   ["with bytes that are no text", ["d", Buffer.from([0xff, 0, 0xfe])], {}],
   ["that is too large", ["d", ours("x".repeat(300_000))], {}],
 ])("a foreign record %s gets the next number, and the reader continues", async (_, fields, expected) => {
