@@ -31,6 +31,7 @@ const PERSON = [
   "runtime:write",
   "runtime.run_summaries",
   "app.totals",
+  "approvals",
   "chat",
   "blackboard:write",
   "blackboard:read",
@@ -190,6 +191,14 @@ describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
       await idle(bob, conv);
     }
     expect(await say(ada, waiting, `/approve ${SECRET}`)).not.toBe("");
+    // One in a conversation of her own.
+    expect(await say(ada, `pending-${randomUUID()}`, `/approve ${SECRET}`)).not.toBe("");
+    const pending = async () => {
+      const { approvals } = (await call<{ approvals: unknown[] }>(ada, "/approvals")).body;
+      const { documents } = (await call<{ documents: unknown[] }>(ada, "/sync/v1/list/approvals")).body;
+      return [approvals.length, documents.length];
+    };
+    await eventually(async () => expect(await pending()).toEqual([2, 2]));
     const file = await server.request(`/files?conv_id=${shared}&name=a.txt`, ada, {
       method: "POST",
       headers: { "content-type": "text/plain" },
@@ -213,7 +222,7 @@ describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
 
     const dry = await erase(operator, {});
     expect(dry.found).toMatchObject({
-      conversations: 1,
+      conversations: 2,
       participations: 5,
       files: 1,
       artifacts: 1,
@@ -224,7 +233,7 @@ describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
 
     const { found, reproject } = await erase(operator, { dry_run: false });
     expect(found).toMatchObject({
-      conversations: 1,
+      conversations: 2,
       participations: 5,
       files: 1,
       logs: 5,
@@ -240,6 +249,7 @@ describe.each(["Postgres", "Redis"])("with logs on %s", (log) => {
     expect((await call(bob, "/sync/v1/doc/total:all")).text).not.toContain(SECRET);
     if (log === "Redis") expect(await redisLogsWith(SECRET)).toEqual([]);
     await idle(bob, waiting);
+    await eventually(async () => expect(await pending()).toEqual([0, 0]));
     for (const conv of [shared, denied, answered, approved, waiting]) {
       const { text } = await call(bob, `/chat/${conv}`);
       expect(text).toContain("Bob");
