@@ -9,7 +9,7 @@ import type { DurableStreamsServer } from "./programs/durable_streams_server.ts"
 import type { ResumableStreamServer } from "./programs/resumable_stream_server.ts";
 import type { Resumed, ResumeLoad } from "./programs/resume_load.ts";
 import { type RedisServer, sent, startRedis } from "./redis.ts";
-import { LONG, PACED, type ResumeResult, resumeKhala } from "./resume_khala.ts";
+import { LONG, PACED, type ResumeResult, resumeKhala, WAYS } from "./resume_khala.ts";
 
 const CHARS = LONG.tokens * TOKEN.length;
 const RESUMABLE = "resumable-stream, another server";
@@ -20,12 +20,15 @@ const IN_FILES = "@durable-streams/server, in files";
 export const resume: PartRunner = async (bench) => {
   const otherLoad = watchOtherLoad();
   await using redis = await startRedis();
+  const khala = await resumeKhala(bench, redis);
   const results = [
-    await resumeKhala(bench, redis),
+    khala,
     await resumableStream(bench, redis),
     await durableStreams(bench, IN_MEMORY),
     await durableStreams(bench, IN_FILES),
   ];
+  const collapsed = timeOf(khala.resumed, WAYS.collapsedThere, "complete").median;
+  const inFiles = timeOf(results[3]!.resumed, IN_FILES, "complete").median;
   return {
     title: "(c) Resume of a 1 MB answer",
     how: [
@@ -35,7 +38,13 @@ export const resume: PartRunner = async (bench) => {
       `commands per token: what all servers together sent to Redis while the answer was written; at first as fast as it goes with no reader, then ${figure(PACED.tokens)} tokens at ${PACED.perSecond} a second with one that has resumed`,
     ],
     tables: [resumeTable(results)],
-    bars: [],
+    bars: [
+      {
+        name: "complete, Khala collapsed on another server ÷ durable-streams in files",
+        got: collapsed / inFiles,
+        most: 2,
+      },
+    ],
     otherLoad: otherLoad(),
   };
 };

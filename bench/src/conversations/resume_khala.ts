@@ -22,7 +22,8 @@ export interface ResumeResult {
   readonly paced?: number;
 }
 
-const WAYS = {
+/** The ways to resume, by where and how. */
+export const WAYS = {
   eventsHere: "Khala, `after=`: all events, the server that makes the answer",
   eventsThere: "Khala, `after=`: all events, another server",
   collapsedHere: "Khala, `replay=1`: collapsed, the server that makes the answer",
