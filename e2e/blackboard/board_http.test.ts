@@ -150,6 +150,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       ["an id that is no UUID", draft({ id: "x" }), "id"],
       ["a time that is none", draft({ not_before: "soon" }), "not_before"],
       ["a field that does not exist", draft({ colour: "red" }), "colour"],
+      ["null in a list", { artifacts: [draft(), null] }, "artifacts[1]"],
       ["an empty list", { artifacts: [] }, "artifacts"],
       ["too many", { artifacts: Array(1_001).fill(draft()) }, "artifacts"],
     ])("%s is a 400 that names the field", async (_, body, field) => {

@@ -74,7 +74,8 @@ export function openPublishing(context: Context, parts: PublishingParts): Publis
         throw new KhalaError("invalid_request", "Send at least one artifact.", { field: "artifacts" });
       board.requireReachable?.();
       for (const _ of drafts) quota.take(org);
-      await throttle.enter(org, new Set(drafts.flatMap(({ type }) => type ?? [])));
+      // Drafts are as they were sent: one may be null, which makeArtifacts refuses.
+      await throttle.enter(org, new Set(drafts.flatMap((draft) => draft?.type ?? [])));
       const { artifacts, statuses } = await spans.publish(
         { org, trace },
         (inner) =>
