@@ -152,6 +152,62 @@ describe("khala agents", () => {
   });
 });
 
+describe("khala artifacts, correlations and lag", () => {
+  withServer();
+
+  test("list artifacts, newest first, and show one", async () => {
+    const correlation_id = randomUUID();
+    for (const n of [1, 2]) await server.publish({ type: "Note", payload: { n }, correlation_id });
+    const list = await khala(["artifacts", "--correlation", correlation_id]);
+    const [head, newest, oldest] = list.out.trim().split("\n");
+    expect(head).toMatch(/^ID +TYPE +CREATED AT +BY +CORRELATION +PAYLOAD$/);
+    expect([newest, oldest]).toEqual([
+      expect.stringContaining('{"n":2}'),
+      expect.stringContaining('{"n":1}'),
+    ]);
+    const [found] = lines<Required<ArtifactJson>>(
+      (await khala(["artifacts", "--type", "Note", "--limit", "1", "--json"])).out,
+    );
+    expect(found).toMatchObject({ type: "Note", payload: { n: 2 }, correlation_id });
+    expect(lines((await khala(["artifacts", "show", found!.id, "--json"])).out)).toEqual([found]);
+    expect(await khala(["artifacts", "--type", "Nothing"])).toMatchObject({ code: 0 });
+    expect(await khala(["artifacts", "show", randomUUID()])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("not_found"),
+    });
+  });
+
+  test("show a correlation, pause it, resume it, cancel it, and list it", async () => {
+    const id = randomUUID();
+    await server.publish({ type: "Draft", payload: {}, correlation_id: id });
+    await server.correlation(id, "done");
+    const [shown] = lines<{ correlation_id: string }>(
+      (await khala(["correlations", "show", id, "--json"])).out,
+    );
+    expect(shown).toMatchObject({ correlation_id: id, status: "done", artifacts: "2" });
+    expect((await khala(["correlations", "pause", id])).out).toMatch(/ is paused: /);
+    expect((await khala(["correlations", "show", id])).out).toMatch(new RegExp(`^${id} +paused`, "m"));
+    expect((await khala(["correlations", "resume", id])).out).toBe(`${id} goes on.\n`);
+    const cancelled = await khala(["correlations", "cancel", id, "--json"]);
+    expect(lines(cancelled.out)).toEqual([{ correlation_id: id, state: "cancelled" }]);
+    const resumed = await khala(["correlations", "resume", id, "--json"]);
+    expect(lines(resumed.out)).toEqual([{ correlation_id: id, replayed: 0 }]);
+    const token = await server.token({ scopes: ["blackboard.correlations"] });
+    await eventually("the correlation in the list", async () => {
+      const { out } = await khala(["correlations", "--json", "--token", token]);
+      return lines<{ correlation_id: string }>(out).some(({ correlation_id }) => correlation_id === id);
+    });
+    expect((await khala(["correlations", "--token", token])).out).toContain(id);
+    expect(await khala(["correlations", "show", "nothing"])).toMatchObject({ code: 1 });
+  });
+
+  test("lag by reader and partition", async () => {
+    expect((await khala(["lag"])).out).toMatch(/^READER +TOPIC +PARTITION +LAG +LAG HIGH$/m);
+    const readers = lines<{ reader: string }>((await khala(["lag", "--json"])).out);
+    expect(readers.map(({ reader }) => reader)).toContain("reviewer");
+  });
+});
+
 // The command knows the server only by HTTP: what each backend does is tested there.
 describe("khala dlq", () => {
   withServer();
@@ -240,6 +296,10 @@ describe("without the scope", () => {
 
   test.each([
     [["agents"]],
+    [["lag"]],
+    [["artifacts"]],
+    [["correlations"]],
+    [["correlations", "pause", "c1"]],
     [["dlq", "list", "picky"]],
     [["dlq", "replay-all", "picky"]],
     [["audit"]],

@@ -71,15 +71,15 @@ export interface ServerOptions {
   readonly json?: boolean;
 }
 
-/** Calls the server that the options name, with a token for one scope. */
+/** Calls the server that the options name, with a token for these scopes. */
 export async function callWithScope<T>(
   options: ServerOptions,
-  scope: string,
+  scopes: string | readonly string[],
   path: string,
   body?: unknown,
 ): Promise<T> {
   const url = serverUrl(options.url);
-  const token = await tokenSource(url, options.token, [scope]).get();
+  const token = await tokenSource(url, options.token, [scopes].flat()).get();
   return callServer<T>(url, path, { token, ...(body !== undefined && { body }) });
 }
 

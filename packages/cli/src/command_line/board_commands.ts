@@ -76,6 +76,12 @@ Examples:
         (await import("../commands/board/board.ts")).control(what, agent, command.optsWithGlobals()),
       );
   }
+  withClientOptions(khala.command("lag"))
+    .description("show how far behind the board's readers are, by partition")
+    .option("--json", "one JSON object per line")
+    .action(async (options) => (await import("../commands/board/board.ts")).lag(options));
+  declareArtifacts(khala);
+  declareCorrelations(khala);
   declareApprovals(khala);
   declareDeadLetters(khala);
 
@@ -102,6 +108,69 @@ Examples:
   DATABASE_URL=postgres://… KHALA_WORKER_PORT=4100 khala worker --app app.ts`,
     )
     .action(async (options) => (await import("../commands/board/worker.ts")).worker(options));
+}
+
+function declareArtifacts(khala: Command): void {
+  const artifacts = withClientOptions(khala.command("artifacts"))
+    .description("list the newest artifacts of the blackboard")
+    .option("--type <type>", "only of this type")
+    .option("--correlation <id>", "only those of this correlation")
+    .option("--limit <n>", "at most this many, up to 1000 (default: 20)", positiveInteger)
+    .option("--json", "one JSON object per line")
+    .addHelpText(
+      "after",
+      `
+Looks back as far as FLOCK_INDEX_WINDOW.
+
+Examples:
+  khala artifacts --type Draft
+  khala artifacts show 0199d3a0-8a51-7c3e-9f00-5a4f0c1d2e3f`,
+    )
+    .action(async (options) => (await import("../commands/board/artifacts.ts")).artifacts(options));
+  withClientOptions(artifacts.command("show"))
+    .description("show the latest version of one")
+    .argument("<id>", "its id")
+    .option("--json", "on one line")
+    .action(async (id, _, command: Command) =>
+      (await import("../commands/board/artifacts.ts")).showArtifact(id, command.optsWithGlobals()),
+    );
+}
+
+function declareCorrelations(khala: Command): void {
+  const load = () => import("../commands/board/correlations.ts");
+  const correlations = withClientOptions(khala.command("correlations"))
+    .description("list correlations, those that changed last first: what has come of a request")
+    .option("--limit <n>", "at most this many (default: 20)", positiveInteger)
+    .option("--json", "one JSON object per line")
+    .addHelpText(
+      "after",
+      `
+Of more than 10,000, the first by name are looked through.
+
+Examples:
+  khala correlations
+  khala correlations show request-1
+  khala correlations pause request-1       its tasks wait, on any server
+  khala correlations resume request-1      lifts a pause; else a cancellation, and replays what is dead
+  khala correlations cancel request-1      drops what is open of it`,
+    )
+    .action(async (options) => (await load()).correlations(options));
+  const one = (name: string, description: string) =>
+    withClientOptions(correlations.command(name))
+      .description(description)
+      .argument("<id>", "the correlation_id")
+      .option("--json", "as JSON");
+  one("show", "show how far one has come, and what it waits for").action(async (id, _, command: Command) =>
+    (await load()).showCorrelation(id, command.optsWithGlobals()),
+  );
+  for (const what of ["pause", "cancel"] as const)
+    one(what, what === "pause" ? "pause one: its tasks wait" : "cancel one: drop what is open of it").action(
+      async (id, _, command: Command) =>
+        (await load()).controlCorrelation(what, id, command.optsWithGlobals()),
+    );
+  one("resume", "lift a pause; else a cancellation, and replay what is dead").action(
+    async (id, _, command: Command) => (await load()).resumeCorrelation(id, command.optsWithGlobals()),
+  );
 }
 
 function declareDeadLetters(khala: Command): void {

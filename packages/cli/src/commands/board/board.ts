@@ -1,5 +1,5 @@
 import { SCOPES } from "@khala/contracts";
-import type { AgentListJson } from "@khala/contracts/blackboard/v1";
+import type { AgentListJson, LagResponseJson } from "@khala/contracts/blackboard/v1";
 import { callWithScope, type ServerOptions } from "../../client/tokens.ts";
 import { columns, print } from "../../terminal/terminal.ts";
 
@@ -24,6 +24,19 @@ export async function listAgents(options: ServerOptions): Promise<NonNullable<Ag
   const path = "/blackboard/v1/agents";
   const { agents = [] } = await callWithScope<AgentListJson>(options, SCOPES.blackboardRead, path);
   return agents;
+}
+
+/** `khala lag`: how far behind readers are, by partition. */
+export async function lag(options: ServerOptions): Promise<void> {
+  const path = "/blackboard/v1/lag";
+  const { partitions = [] } = await callWithScope<LagResponseJson>(options, SCOPES.blackboardRead, path);
+  if (options.json) return partitions.forEach((partition) => void print(JSON.stringify(partition)));
+  const rows = partitions.map(({ reader = "", topic = "", partition, lag, lag_high }) => [
+    reader,
+    topic,
+    ...[partition, lag, lag_high].map((count) => String(count ?? 0)),
+  ]);
+  print(columns([["READER", "TOPIC", "PARTITION", "LAG", "LAG HIGH"], ...rows]));
 }
 
 const CONTROLS = {
