@@ -139,14 +139,61 @@ describe("every error has the same shape", () => {
     });
     expect(await append({ evnets: [] })).toMatchObject({ status: 400, error: { field: "evnets" } });
     expect(await append({ events: [] })).toMatchObject({ status: 400, error: { field: "events" } });
-    expect(await append({ events: [{ event_id: "1", type: "run.step", data: { name: 1 } }] })).toMatchObject({
-      status: 400,
-      error: { code: "invalid_request" },
-    });
+    for (const [field, data] of [
+      ["events[0].data", "x"],
+      ["events[0].data", []],
+      ["events[0].data.name", {}],
+      ["events[0].data.name", { name: null }],
+      ["events[0].data.name", { name: 1 }],
+      ["events[0].data.nmae", { name: "a", nmae: "b" }],
+    ])
+      expect(await append({ events: [{ event_id: "1", type: "run.step", data }] })).toMatchObject({
+        status: 400,
+        error: { code: "invalid_request", field },
+      });
+    expect(await append({ events: ["x"] })).toMatchObject({ status: 400, error: { field: "events[0]" } });
+    expect(
+      await append({ expected_seq: "-1", events: [{ event_id: "1", type: "run.started" }] }),
+    ).toMatchObject({ status: 400, error: { code: "invalid_request", field: "expected_seq" } });
     expect(await append({ events: [{ event_id: "1", type: "no.such" }] })).toMatchObject({
       status: 400,
       error: { code: "unknown_event_type" },
     });
+  });
+
+  test.each([
+    ["/runtime/v1/runs/r1/events?afetr=1", "afetr"],
+    ["/blackboard/v1/artifacts?correlation=c1", "correlation"],
+    ["/blackboard/v1/artifacts/0198c5f4-1111-7222-8333-444455556666?org=o", "org"],
+    ["/blackboard/v1/dead-letters/writer?lmit=1", "lmit"],
+  ])("%s names the unknown parameter", async (path, field) => {
+    const response = await server.request(
+      path,
+      await server.token({ scopes: ["runtime:write", "blackboard:read"] }),
+    );
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { code: "invalid_request", field } });
+  });
+
+  test("an unknown parameter of a stop stops nothing", async () => {
+    const token = await server.token({ scopes: ["chat"] });
+    expect(await post("/chat/c1/stop?runid=r1", {}, { token })).toMatchObject({
+      status: 400,
+      error: { code: "invalid_request", field: "runid" },
+    });
+  });
+
+  test("headers over the limit are 413, with the limit", async () => {
+    const answer = await new Promise<string>((resolve, reject) => {
+      const { hostname, port } = new URL(server.url);
+      const socket = createConnection({ host: hostname, port: Number(port) });
+      text(socket).then(resolve, reject);
+      socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\nx: ${"a".repeat(20_000)}\r\n\r\n`);
+    });
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /);
+    expect(answer).toContain(
+      '{"error":{"code":"payload_too_large","message":"The headers of a request have at most',
+    );
   });
 
   test("an unknown route is 404", async () => {

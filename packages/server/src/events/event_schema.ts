@@ -4,6 +4,7 @@ import { inexactIntegerError, inexactNumber, KhalaError } from "@khala/contracts
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Clock } from "../kit/clock.ts";
 import { inputJsonSchema, inTime, isStandardSchema, pathOf } from "../kit/standard_schema.ts";
+import { wrongField } from "../kit/wrong_field.ts";
 
 /** The schema of an event's data: a Standard Schema (zod, valibot, arktype), or a generated protobuf message. */
 export type EventSchema = StandardSchemaV1 | DescMessage;
@@ -68,7 +69,9 @@ function storedForm(result: StandardSchemaV1.Result<unknown>, type: string, fiel
 }
 
 function checkMessage(schema: DescMessage, type: string, data: JsonValue, field: string): JsonValue {
-  const missing = schema.fields.find((wanted) => isRequired(wanted) && !(wanted.name in Object(data)));
+  const sent = Object(data) as Readonly<Record<string, unknown>>;
+  // Protobuf reads null as absent.
+  const missing = schema.fields.find((wanted) => isRequired(wanted) && sent[wanted.name] == null);
   if (missing) {
     const path = `${field}.data.${missing.name}`;
     throw new KhalaError("invalid_request", `A "${type}" event needs \`${missing.name}\`.`, { field: path });
@@ -79,10 +82,11 @@ function checkMessage(schema: DescMessage, type: string, data: JsonValue, field:
     });
   } catch (cause) {
     const reason = (cause as Error).message;
+    const path = wrongField(schema, data);
     throw new KhalaError(
       "invalid_request",
       `The data of "${type}" is not valid: ${reason}.`,
-      { field: `${field}.data` },
+      { field: `${field}.data${path && `.${path}`}` },
       { cause },
     );
   }

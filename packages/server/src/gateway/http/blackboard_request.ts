@@ -13,14 +13,12 @@ import {
 import type { ArtifactDraft } from "../../blackboard/model/artifact.ts";
 import type { BlackboardPlane, DeadLetterQuery } from "../../blackboard/plane.ts";
 import { type Problem, readFields } from "../../blackboard/publish/draft_fields.ts";
-import { readMessage } from "./read_request.ts";
+import { readLimit, readMessage, readQuery } from "./read_request.ts";
 
 const MAX_ARTIFACTS = 1_000;
 /** At most this many problems are listed in one error. */
 const MAX_ITEMS = 100;
 const FIRST = "artifacts[0]";
-const MAX_LIMIT = 1_000;
-const DEFAULT_LIMIT = 100;
 const MAX_CLAIMS = 100;
 const MAX_WAIT_MS = 30_000;
 const MAX_RETRY_AFTER_MS = 24 * 3_600_000;
@@ -114,7 +112,7 @@ export function readDecision(body: unknown): Decision {
 
 /** Reads the query of a list of dead letters. */
 export function readDeadLetterQuery(query: unknown): DeadLetterQuery {
-  const { limit, after, correlation_id } = query as Record<string, unknown>;
+  const { limit, after, correlation_id } = readQuery(query, ["limit", "after", "correlation_id"]);
   if (after !== undefined && !isName(after, 500))
     throw invalid("after", "after is the `next` of the page before, unchanged.");
   return {
@@ -126,7 +124,7 @@ export function readDeadLetterQuery(query: unknown): DeadLetterQuery {
 
 /** Reads the query of a list of artifacts. */
 export function readRecent(query: unknown): { type?: string; correlationId?: string; limit: number } {
-  const { limit, type, correlation_id } = query as Record<string, unknown>;
+  const { limit, type, correlation_id } = readQuery(query, ["type", "correlation_id", "limit"]);
   if (type !== undefined && !isName(type, 200)) throw invalid("type", "type is the type of artifacts, once.");
   return {
     limit: readLimit(limit),
@@ -137,7 +135,7 @@ export function readRecent(query: unknown): { type?: string; correlationId?: str
 
 /** Reads the query of one artifact: its org, if it is that of another. */
 export function readArtifactQuery(query: unknown): { org_id?: string } {
-  const { org_id } = query as Record<string, unknown>;
+  const { org_id } = readQuery(query, ["org_id"]);
   if (org_id === undefined) return {};
   if (!isName(org_id, 256)) throw invalid("org_id", "org_id is the org of a public artifact, once.");
   return { org_id };
@@ -152,13 +150,6 @@ export function readCorrelationId(sent: unknown): string {
 /** Whether something may be the id of an artifact, a claim or a dead letter; what is not one is nowhere. */
 export function isId(text: string): boolean {
   return UUID.test(text);
-}
-
-function readLimit(sent: unknown): number {
-  if (sent === undefined) return DEFAULT_LIMIT;
-  const limit = typeof sent === "string" && /^\d{1,4}$/.test(sent) ? Number(sent) : 0;
-  if (limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw invalid("limit", `limit is a whole number from 1 to ${MAX_LIMIT}.`);
 }
 
 /** The outputs, if their fields are right. Payloads are checked where the schemas are. */

@@ -1,3 +1,4 @@
+import { maxHeaderSize } from "node:http";
 import { ERRORS, type ErrorCode, inexactInteger, inexactIntegerError, KhalaError } from "@khala/contracts";
 import fastify, {
   type FastifyError,
@@ -102,6 +103,16 @@ const REQUEST_MS = 300_000;
 const HEADERS_MS = 10_000;
 const CHECK_MS = 5_000;
 
+/** The error of a request that Node could not read. */
+function unreadable(code: string): KhalaError {
+  if (code === "HPE_HEADER_OVERFLOW") {
+    const message = `The headers of a request have at most ${maxHeaderSize} bytes. Send fewer or shorter ones.`;
+    return new KhalaError("payload_too_large", message);
+  }
+  const known = code === "ERR_HTTP_REQUEST_TIMEOUT" ? "idle_timeout" : "invalid_request";
+  return new KhalaError(known, `The request cannot be read as HTTP (${code}).`);
+}
+
 /** Opens the HTTP server's skeleton: bounded bodies, one shape of error, everything counted. */
 export function openHttp(context: Context, options: HttpOptions): Http {
   const { verifier, metrics, traffic = openTraffic(context.clock), maxBodyBytes, origins } = options;
@@ -114,8 +125,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     frameworkErrors: (error, _request, reply) => answer(error, reply),
     clientErrorHandler(error, stream) {
       if (error.code === "ECONNRESET" || stream.destroyed) return;
-      const code = error.code === "ERR_HTTP_REQUEST_TIMEOUT" ? "idle_timeout" : "invalid_request";
-      endWithError(stream, new KhalaError(code, `The request cannot be read as HTTP (${error.code}).`));
+      endWithError(stream, unreadable(error.code));
     },
   });
   // Everything is JSON: a text/plain body would be refused later with a misleading error.

@@ -7,6 +7,7 @@ import {
 } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
+import { wrongField } from "../../kit/wrong_field.ts";
 
 /** The size of a body, which most requests have in a header. */
 export function bodyBytes({ headers, body }: Pick<FastifyRequest, "headers" | "body">): number {
@@ -73,7 +74,8 @@ export function readMessage<S extends DescMessage>(
   } catch (cause) {
     // The library's message may repeat the value, which may be long.
     const reason = (cause as Error).message.slice(0, 300);
-    const field = /field [\w.]+\.(\w+)/.exec(reason)?.[1] ?? /key "(\w+)"/.exec(reason)?.[1];
+    const isBinary = sent instanceof Uint8Array;
+    const field = isBinary ? "" : wrongField(schema, sent, options.ignoreUnknownFields);
     const message = `This is not a valid ${schema.name}: ${reason}.`;
     throw new KhalaError("invalid_request", message, field ? { field } : {}, { cause });
   }

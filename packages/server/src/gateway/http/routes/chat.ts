@@ -51,7 +51,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.read", "GET", "/chat/:conv_id/log", async (who, request, reply) => {
-    const { limit, after } = request.query as Record<string, unknown>;
+    const { limit, after } = readQuery(request.query, ["limit", "after"]);
     const from = readText(after, "after", MAX_CURSOR) || undefined;
     const { events, next } = await conversations.log(who, convIdOf(request), from, readLimit(limit));
     const rest = next === undefined ? "" : `,"next":${JSON.stringify(next)}`;
@@ -75,7 +75,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
   });
 
   http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
-    conversations.stopRun(who, convIdOf(request), readRunId((request.query as { run_id?: unknown }).run_id)),
+    conversations.stopRun(who, convIdOf(request), readRunId(readQuery(request.query, ["run_id"]).run_id)),
   );
 
   http.route("conversation.write", "POST", "/chat/:conv_id/branch", async (who, request) => {

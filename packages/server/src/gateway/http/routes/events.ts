@@ -12,7 +12,7 @@ import type { Context } from "../../../kit/context.ts";
 import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
-import { bodyBytes, readLimit, readMessage } from "../read_request.ts";
+import { bodyBytes, readLimit, readMessage, readQuery } from "../read_request.ts";
 
 /** `POST` and `GET <path>/:id/events` for each stream. */
 export function runtimeRoutes(
@@ -59,7 +59,7 @@ export function runtimeRoutes(
     };
     const read: Handler = async (viewer, request, reply) => {
       const { id } = request.params as { id: string };
-      const query = request.query as { after?: unknown; limit?: unknown };
+      const query = readQuery(request.query, ["after", "limit"]);
       const after = readSequence(query.after);
       const limit = readLimit(query.limit);
       const name = { org: viewer.org, kind: stream.kind, streamId: id };
@@ -90,6 +90,10 @@ function readSequence(sent: unknown): bigint {
 function readBody(request: FastifyRequest) {
   const body = request.body as { events?: unknown } | null;
   const message = readMessage(AppendRequestSchema, body);
+  if (message.expectedSeq !== undefined && message.expectedSeq < 0n)
+    throw new KhalaError("invalid_request", "expected_seq is 0 for a new stream, else its last sequence.", {
+      field: "expected_seq",
+    });
   // The data itself is checked against its event type, from the JSON as it was sent.
   const raw = (body?.events ?? []) as { data?: JsonValue }[];
   return {
