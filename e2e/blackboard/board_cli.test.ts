@@ -195,7 +195,7 @@ describe("khala artifacts, correlations and lag", () => {
     const token = await server.token({ scopes: ["blackboard.correlations"] });
     await eventually("the correlation in the list", async () => {
       const { out } = await khala(["correlations", "--json", "--token", token]);
-      return lines<{ correlation_id: string }>(out).some(({ correlation_id }) => correlation_id === id);
+      return out.includes(`"correlation_id":"${id}"`);
     });
     expect((await khala(["correlations", "--token", token])).out).toContain(id);
     expect(await khala(["correlations", "show", "nothing"])).toMatchObject({ code: 1 });
