@@ -83,13 +83,17 @@ export async function backUp(client: pg.Client, options: BackUpOptions): Promise
   return { tables: tables.length, rows: total };
 }
 
-/** The tables that a backup has, those that refer to others last. */
+/** The tables that a backup has, each after those that it refers to. */
 export async function readTables(client: pg.Client): Promise<BackupTable[]> {
   const { rows } = await client.query<BackupTable>(
-    `SELECT c.relname::text AS name, array_agg(a.attname::text ORDER BY a.attnum) AS columns
+    `WITH RECURSIVE depths AS (
+        SELECT oid, 0 AS depth FROM pg_class WHERE relnamespace = 'runtime'::regnamespace AND relkind = 'r'
+        UNION SELECT k.conrelid, d.depth + 1 FROM depths d
+          JOIN pg_constraint k ON k.confrelid = d.oid AND k.contype = 'f' AND k.conrelid <> d.oid)
+      SELECT c.relname::text AS name, array_agg(a.attname::text ORDER BY a.attnum) AS columns
       FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
       WHERE c.relnamespace = 'runtime'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL ($1)
-      GROUP BY c.oid ORDER BY EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'f'), c.relname`,
+      GROUP BY c.oid ORDER BY (SELECT max(depth) FROM depths d WHERE d.oid = c.oid), c.relname`,
     [LEFT_OUT],
   );
   return rows;

@@ -49,6 +49,13 @@ async function fill(database: Database): Promise<void> {
     text: "INSERT INTO runtime.durable_stream_chunks SELECT 1, n, $1 FROM generate_series(1, 20) n",
     values: [randomBytes(100_000)],
   });
+  // Rows that refer to rows that refer to rows.
+  await database.query({
+    text: `WITH c AS (INSERT INTO runtime.conversations (org_id, conv_id, log_name, owner) VALUES ('acme', 'c1', 'chat:c1', 'ada')),
+        f AS (INSERT INTO runtime.files (org_id, file_id, conv_id, name, media_type, size, stored_at)
+          VALUES ('acme', 'f1', 'c1', 'a.txt', 'text/plain', 2, now()))
+      INSERT INTO runtime.file_chunks VALUES ('acme', 'f1', 0, 'hi')`,
+  });
   await database.query({
     text: `INSERT INTO runtime.audit_log (org_id, subject, action, resource, address, at)
       SELECT 'acme', 's', 'a', n::text, '', '2026-01-02 03:04:05.678901+00' FROM generate_series(1, 3000) n`,
