@@ -289,9 +289,18 @@ describe("the command line", () => {
       "append",
       "tail",
       "publish",
+      "artifacts",
+      "correlations",
+      "approvals",
       "agents",
+      "lag",
       "dlq",
+      "set-aside",
       "worker",
+      "mcp",
+      "audit",
+      "erase",
+      "quotas",
       "config",
       "doctor",
       "init",
@@ -302,6 +311,7 @@ describe("the command line", () => {
       "backup",
       "restore",
       "migrate",
+      "parity",
     ])
       expect(out).toMatch(new RegExp(`^  ${command} `, "m"));
     expect(await khala(["broadcast"])).toMatchObject({
