@@ -144,8 +144,8 @@ describe("every error has the same shape", () => {
       ["events[0].data", []],
       ["events[0].data.name", {}],
       ["events[0].data.name", { name: null }],
-      ["events[0].data.name", { name: 1 }],
-      ["events[0].data.nmae", { name: "a", nmae: "b" }],
+      ["events[0].data", { name: 1 }],
+      ["events[0].data", { name: "a", nmae: "b" }],
     ])
       expect(await append({ events: [{ event_id: "1", type: "run.step", data }] })).toMatchObject({
         status: 400,

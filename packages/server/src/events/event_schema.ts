@@ -4,7 +4,6 @@ import { inexactIntegerError, inexactNumber, KhalaError } from "@khala/contracts
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Clock } from "../kit/clock.ts";
 import { inputJsonSchema, inTime, isStandardSchema, pathOf } from "../kit/standard_schema.ts";
-import { wrongField } from "../kit/wrong_field.ts";
 
 /** The schema of an event's data: a Standard Schema (zod, valibot, arktype), or a generated protobuf message. */
 export type EventSchema = StandardSchemaV1 | DescMessage;
@@ -82,11 +81,10 @@ function checkMessage(schema: DescMessage, type: string, data: JsonValue, field:
     });
   } catch (cause) {
     const reason = (cause as Error).message;
-    const path = wrongField(schema, data);
     throw new KhalaError(
       "invalid_request",
       `The data of "${type}" is not valid: ${reason}.`,
-      { field: `${field}.data${path && `.${path}`}` },
+      { field: `${field}.data` },
       { cause },
     );
   }
