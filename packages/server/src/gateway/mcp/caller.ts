@@ -1,3 +1,4 @@
+import { KhalaError } from "@khala/contracts";
 import type { FastifyInstance } from "fastify";
 import type { Viewer } from "../../access/viewer.ts";
 
@@ -30,6 +31,9 @@ export type Api = (caller: McpCaller, request: ApiRequest) => Promise<ApiRespons
 /** The routes of this process, without a connection. */
 export function localApi(app: FastifyInstance): Api {
   return async ({ authorization, address }, { method, path, body }) => {
+    // A URL resolves such a segment, and the request would reach another route.
+    if (path.split(/[/?]/).some((segment) => segment === "." || segment === ".."))
+      return { status: 404, body: { error: new KhalaError("not_found", `There is nothing at ${path}.`) } };
     const response = await app.inject({
       method: method as "GET",
       url: path,

@@ -52,9 +52,16 @@ export function mcpHandler(http: Http, context: Context, options: McpHandlerOpti
   ): Promise<void> {
     const session = await sessionOf(sessions, request, caller);
     const { response, done } = await session.handle(web, request.body, caller);
-    // A live stream ends with its token; its client opens it again with a fresh one.
-    const expiresAt = request.method === "GET" ? caller.viewer.expiresAt : undefined;
-    await sendResponse(reply, context, response, expiresAt).finally(done);
+    // A live stream ends with its token, whatever the session goes on with; its client opens it again with a fresh one.
+    const ending = new AbortController();
+    const forget = whenRevoked(revocations, caller.viewer, () => ending.abort());
+    const { expiresAt } = caller.viewer;
+    try {
+      await sendResponse(reply, context, response, { signal: ending.signal, expiresAt });
+    } finally {
+      forget();
+      done();
+    }
   }
 
   async function handleAlone(
@@ -79,7 +86,12 @@ export function mcpHandler(http: Http, context: Context, options: McpHandlerOpti
       });
       const listening = new Request(web, { signal: AbortSignal.any([web.signal, ending.signal]) });
       const response = await handler.fetch(listening, { parsedBody: request.body });
-      await sendResponse(reply, context, response, uris.length > 0 ? caller.viewer.expiresAt : undefined);
+      await sendResponse(
+        reply,
+        context,
+        response,
+        uris.length > 0 ? { expiresAt: caller.viewer.expiresAt } : {},
+      );
     } catch (error) {
       const { refused, code, message } = error as { refused?: true; code?: number; message: string };
       if (!refused) throw error;

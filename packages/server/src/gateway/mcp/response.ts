@@ -5,12 +5,12 @@ import type { Context } from "../../kit/context.ts";
 /** How long a client may leave waiting data unread. */
 const SLOW_MS = 30_000;
 
-/** Sends what the SDK answered, and resolves when it has ended. A stream is cut when its token expires, or when its client does not read. */
+/** Sends what the SDK answered, and resolves when it has ended. A stream is cut when its token expires, when the signal aborts, or when its client does not read. */
 export async function sendResponse(
   reply: FastifyReply,
   context: Context,
   response: Response,
-  expiresAt?: number,
+  { expiresAt, signal }: { readonly expiresAt?: number; readonly signal?: AbortSignal },
 ): Promise<void> {
   const { raw } = reply;
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
@@ -37,6 +37,8 @@ export async function sendResponse(
       : context.clock.after(Math.max(0, expiresAt - context.clock.now()), () => over.abort());
   const reader = response.body!.getReader();
   over.signal.addEventListener("abort", () => void reader.cancel().catch(() => {}), { once: true });
+  signal?.addEventListener("abort", () => over.abort(), { once: true });
+  if (signal?.aborted) over.abort();
   try {
     for (let next = await reader.read(); !next.done && !over.signal.aborted; next = await reader.read()) {
       if (raw.write(next.value)) continue;

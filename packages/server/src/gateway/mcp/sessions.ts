@@ -144,9 +144,10 @@ export class Session {
     return this.#server.close();
   }
 
-  /** The session lives as long as its newest token. */
+  /** The session lives as long as its newest token, and watches what that one allows. */
   #use(caller: McpCaller): void {
     this.#forget();
+    if (caller.viewer !== this.#caller.viewer) this.#watches.viewerChanged(caller.viewer);
     this.#caller = caller;
     this.#forget = whenRevoked(this.#options.revocations, caller.viewer, () => void this.close());
   }

@@ -18,14 +18,21 @@ export interface WatchOptions {
 /** How long changes are collected before one notification announces them. */
 const COLLECT_MS = 100;
 
-/** Calls `changed` when the viewer's resource has changed, once for changes in quick succession; the returned function stops it. */
+/** A resource that is watched. */
+export interface Watch {
+  /** Throws when this viewer may not watch it. */
+  check(viewer: Viewer): void;
+  stop(): void;
+}
+
+/** Calls `changed` when the viewer's resource has changed, once for changes in quick succession. */
 export async function watch(
   context: Context,
   options: WatchOptions,
   viewer: Viewer,
   resource: McpResource,
   changed: () => void,
-): Promise<() => void> {
+): Promise<Watch> {
   let cancel: (() => void) | undefined;
   const onChange = () => {
     cancel ??= context.clock.after(COLLECT_MS, () => {
@@ -33,13 +40,16 @@ export async function watch(
       changed();
     });
   };
-  const stop =
+  const watched =
     resource.kind === "conversation"
       ? await watchConversation(options, viewer, resource.convId, onChange)
       : await watchDocuments(options, viewer, resource, onChange);
-  return () => {
-    stop();
-    cancel?.();
+  return {
+    check: (current) => watched.check(current),
+    stop() {
+      watched.stop();
+      cancel?.();
+    },
   };
 }
 
@@ -48,16 +58,17 @@ async function watchDocuments(
   viewer: Viewer,
   resource: Exclude<McpResource, { kind: "conversation" }>,
   onChange: () => void,
-): Promise<() => void> {
+): Promise<Watch> {
   const docKey = resource.kind === "document" ? resource.docKey : undefined;
   const topic = resource.kind === "topic" ? resource.topic : models.byKey(resource.docKey)?.topic;
   if (topic === undefined) throw notFound("document", docKey ?? "");
-  requireScope(viewer, "document.read", { topic });
+  const check = (current: Viewer) => requireScope(current, "document.read", { topic });
+  check(viewer);
   const feed = await hub.feed(topic);
   // Payloads may contain the same words: then a client reads once more than needed.
   const named = docKey === undefined ? "" : `"doc_key":${JSON.stringify(docKey)}`;
   let current = follow();
-  return () => feed.leave(current);
+  return { check, stop: () => feed.leave(current) };
 
   function follow(): Subscription {
     const subscription = subscriptionOf(feed, viewer, {
@@ -92,7 +103,7 @@ async function watchConversation(
   viewer: Viewer,
   convId: string,
   onChange: () => void,
-): Promise<() => void> {
+): Promise<Watch> {
   // Attaching would begin one that is not there.
   await conversations.state(viewer, convId);
   const subscriber = {
@@ -104,7 +115,13 @@ async function watchConversation(
     end: (_error: KhalaError) => onChange(),
   };
   const attached = await conversations.attach(viewer, convId, subscriber, { kind: "now" });
-  return () => attached.close();
+  return {
+    check(current) {
+      requireScope(current, "conversation.read");
+      attached.check(current);
+    },
+    stop: () => attached.close(),
+  };
 }
 
 /** Frames that change what is read of a conversation: not who is there, nor signs of life. */

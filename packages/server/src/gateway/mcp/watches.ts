@@ -12,7 +12,10 @@ export class Watches {
   readonly #context: Context;
   readonly #options: WatchOptions;
   readonly #changed: (uri: string) => void;
-  readonly #stops = new Map<string, () => void>();
+  /** Undefined for one that is being opened. */
+  readonly #watched = new Map<string, Watch | undefined>();
+  /** The newest one. */
+  #viewer: Viewer | undefined;
   #closed = false;
 
   constructor(context: Context, options: WatchOptions, changed: (uri: string) => void) {
@@ -23,32 +26,50 @@ export class Watches {
 
   /** Watches a resource; again is the same as once. Throws for what is not there or not the viewer's to read. */
   async add(viewer: Viewer, uri: string): Promise<void> {
-    if (this.#stops.has(uri)) return;
+    if (this.#watched.has(uri)) return;
     const resource = readUri(uri);
     if (!resource)
       throw new KhalaError("not_found", `There is no resource ${JSON.stringify(uri.slice(0, 200))}.`);
-    if (this.#stops.size >= MAX_WATCHES)
+    if (this.#watched.size >= MAX_WATCHES)
       throw new KhalaError("limit_exceeded", `A client watches at most ${MAX_WATCHES} resources.`);
     // Its place is taken before anything is waited for.
-    this.#stops.set(uri, () => {});
+    this.#watched.set(uri, undefined);
     try {
-      const stop = await watch(this.#context, this.#options, viewer, resource, () => this.#changed(uri));
+      const opened = await watch(this.#context, this.#options, viewer, resource, () => this.#changed(uri));
       // It may have been dropped since.
-      if (this.#closed || !this.#stops.has(uri)) return stop();
-      this.#stops.set(uri, stop);
+      if (this.#closed || !this.#watched.has(uri)) return opened.stop();
+      this.#watched.set(uri, opened);
     } catch (error) {
-      this.#stops.delete(uri);
+      this.#watched.delete(uri);
       throw error;
     }
+    // The token may have changed since.
+    if (this.#viewer) this.#endUnlessAllowed(this.#viewer, uri);
+  }
+
+  /** The client's token is another one: what it may not watch ends. */
+  viewerChanged(viewer: Viewer): void {
+    this.#viewer = viewer;
+    for (const uri of [...this.#watched.keys()]) this.#endUnlessAllowed(viewer, uri);
   }
 
   delete(uri: string): void {
-    this.#stops.get(uri)?.();
-    this.#stops.delete(uri);
+    this.#watched.get(uri)?.stop();
+    this.#watched.delete(uri);
   }
 
   close(): void {
     this.#closed = true;
-    for (const uri of [...this.#stops.keys()]) this.delete(uri);
+    for (const uri of [...this.#watched.keys()]) this.delete(uri);
+  }
+
+  #endUnlessAllowed(viewer: Viewer, uri: string): void {
+    try {
+      this.#watched.get(uri)?.check(viewer);
+    } catch {
+      this.delete(uri);
+      // A client that reads it again learns why.
+      this.#changed(uri);
+    }
   }
 }
