@@ -25,6 +25,14 @@ async function open({ clock = new ManualClock(), maxPerOrg = 2, newServer = empt
   return { clock, revocations, sessions };
 }
 
+const HEADERS = { accept: "application/json, text/event-stream", "content-type": "application/json" };
+const INITIALIZE = {
+  jsonrpc: "2.0",
+  id: 0,
+  method: "initialize",
+  params: { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "t", version: "1" } },
+};
+
 const caller = (org = "acme") => ({ viewer: testViewer({ org }), authorization: "", address: "" });
 
 test("an org has a limited number of sessions, and an ended one frees a slot", async () => {
@@ -86,4 +94,27 @@ test("requests of one session at the same time are each served with their own to
   const [lesser, greater] = await Promise.all([send("lesser", "tools/list"), send("greater", "tools/list")]);
   expect(lesser).toContain('"lesser, lesser"');
   expect(greater).toContain('"greater, greater"');
+});
+
+test("a request that waits is answered when its session ends", async () => {
+  const waiting = Promise.withResolvers<void>();
+  const server = () => {
+    const made = new Server({ name: "test", version: "1" }, { capabilities: { tools: {} } });
+    made.setRequestHandler("tools/list", () => {
+      waiting.resolve();
+      return new Promise(() => {});
+    });
+    return made;
+  };
+  const { clock, revocations, sessions } = await open({ newServer: server });
+  const session = await sessions.open(caller());
+  const send = (body: object) => {
+    const headers = { ...HEADERS, "mcp-session-id": session.id };
+    return session.handle(new Request("http://localhost/mcp", { method: "POST", headers }), body, caller());
+  };
+  await send(INITIALIZE);
+  const answer = send({ jsonrpc: "2.0", id: 1, method: "tools/list", params: {} });
+  await waiting.promise;
+  await revocations.revoke({ org: "acme", subject: caller().viewer.subject }, clock.now() + 1_000);
+  await expect(answer).rejects.toMatchObject({ code: "not_found" });
 });

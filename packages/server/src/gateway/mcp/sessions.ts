@@ -58,7 +58,7 @@ export function openSessions(context: Context, options: SessionsOptions): Sessio
     find(id, caller) {
       const session = sessions.get(id);
       if (session?.isOf(caller.viewer)) return session;
-      throw new KhalaError("not_found", "There is no such MCP session any more. Initialize another one.");
+      throw sessionEnded();
     },
     close: async () => void (await Promise.all([...sessions.values()].map((session) => session.close()))),
   };
@@ -77,6 +77,7 @@ export class Session {
   #caller: McpCaller;
   /** That of the request that is being served: another one, with other scopes, may be served at the same time. */
   readonly #serving = new AsyncLocalStorage<McpCaller>();
+  readonly #over = Promise.withResolvers<never>();
   #forget = () => {};
   #cancelIdle = () => {};
   #requests = 0;
@@ -88,6 +89,8 @@ export class Session {
     this.#options = options;
     this.#onClosed = onClosed;
     this.#caller = caller;
+    // Nobody may be waiting when it ends.
+    this.#over.promise.catch(() => {});
     this.#watches = new Watches(context, options.watching, (uri) => {
       this.#server
         .sendResourceUpdated({ uri })
@@ -130,9 +133,13 @@ export class Session {
       if (--this.#requests === 0) this.#awaitIdle();
     };
     try {
-      const response = await this.#serving.run(caller, () =>
+      const handled = this.#serving.run(caller, () =>
         this.#transport.handleRequest(request, { parsedBody: body }),
       );
+      // The SDK never answers a request whose session ends, except the one that ends it.
+      const response = await (request.method === "DELETE"
+        ? handled
+        : Promise.race([handled, this.#over.promise]));
       return { response, done };
     } catch (error) {
       done();
@@ -163,6 +170,11 @@ export class Session {
     this.#forget();
     this.#cancelIdle();
     this.#watches.close();
+    this.#over.reject(sessionEnded());
     this.#onClosed();
   }
+}
+
+function sessionEnded(): KhalaError {
+  return new KhalaError("not_found", "There is no such MCP session any more. Initialize another one.");
 }
