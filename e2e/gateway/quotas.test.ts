@@ -98,6 +98,7 @@ test("an operator sees the quotas of its org, and the platform those of every or
     "chat_runs",
     "live_streams",
     "mcp_sessions",
+    "revocations",
     "sockets",
     "stored_bytes",
     "subscriptions",

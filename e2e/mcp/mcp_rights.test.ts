@@ -122,8 +122,8 @@ test("a token with fewer rights ends what it may not watch, and leaves the rest"
   });
   expect(chat.status).toBe(202);
   await eventually("the answer", async () => {
-    const { run } = await (await server.request(`/chat/${conv_id}`, token)).json();
-    return !run;
+    const state = await (await server.request(`/chat/${conv_id}`, token)).json();
+    return !(state as { run: object | null }).run;
   });
   await nextOfTopic();
   await nextOfTopic();

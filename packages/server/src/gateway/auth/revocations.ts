@@ -51,15 +51,17 @@ interface Entry {
 
 type Key = readonly [org: string, subject: string, jti: string];
 
+const SWEEP_MS = 60_000;
+
 /** Revocations in memory: all that is known in this process. */
 class RevocationTable {
   readonly #entries = new Map<string, Entry>();
   readonly #clock: Clock;
-  readonly #maxEntries: number;
+  #sweptAt: number;
 
-  constructor(clock: Clock, maxEntries: number) {
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#maxEntries = maxEntries;
+    this.#sweptAt = clock.now();
   }
 
   has(viewer: Viewer): boolean {
@@ -74,7 +76,7 @@ class RevocationTable {
     const id = JSON.stringify(key);
     const known = this.#entries.get(id);
     if (known && known.at >= at && known.forgetAt >= forgetAt) return false;
-    if (!known) this.#makeRoom();
+    if (!known) this.#sweep();
     this.#entries.set(id, {
       at: Math.max(known?.at ?? 0, at),
       forgetAt: Math.max(known?.forgetAt ?? 0, forgetAt),
@@ -92,16 +94,11 @@ class RevocationTable {
     return entry !== undefined && (issuedAt === undefined || issuedAt <= entry.at);
   }
 
-  #makeRoom(): void {
+  #sweep(): void {
     const now = this.#clock.now();
-    if (this.#entries.size < this.#maxEntries) return;
+    if (now - this.#sweptAt < SWEEP_MS) return;
+    this.#sweptAt = now;
     for (const [id, { forgetAt }] of this.#entries) if (forgetAt <= now) this.#entries.delete(id);
-    // Forgetting a live revocation would let the token back in, so a full list refuses instead.
-    if (this.#entries.size < this.#maxEntries) return;
-    throw new KhalaError(
-      "limit_exceeded",
-      `${this.#maxEntries} revocations are remembered and none has expired. Try again when some have, or raise the limit.`,
-    );
   }
 }
 
@@ -133,8 +130,8 @@ function keyOf({ org = "", subject = "", jti = "" }: Revocation): Key {
 }
 
 /** Revocations of this process alone, for tests. */
-export function memoryRevocations(clock: Clock, { maxEntries = 100_000 } = {}): Revocations {
-  const table = new RevocationTable(clock, maxEntries);
+export function memoryRevocations(clock: Clock): Revocations {
+  const table = new RevocationTable(clock);
   const listeners = new Listeners();
   return {
     isRevoked: (viewer) => table.has(viewer),
@@ -152,26 +149,56 @@ export interface StoredRevocations extends Revocations, Service {
   refresh(): void;
 }
 
-const MAX_ENTRIES = 100_000;
+/** A full list could neither forget one, which would let its token back in, nor refuse those of other orgs. */
+const MAX_PER_ORG = 20_000;
+const RETRY_MS = 60_000;
+/** How much the clocks of servers may differ, by which revocations are dated. */
+const CLOCKS_DIFFER_MS = 300_000;
 
-/** Opens the shared revocations. Revocations of other servers arrive with a wake-up, or after `pollMs`. */
+/** Opens the shared revocations; those of the installation have no limit. Revocations of other servers arrive with a wake-up, or after `pollMs`. */
 export function openStoredRevocations(
   database: Database,
   context: Context,
   pollMs: number,
   onRevoke: () => void,
+  maxPerOrg = MAX_PER_ORG,
 ): StoredRevocations {
-  const { clock } = context;
-  const table = new RevocationTable(clock, MAX_ENTRIES);
+  const { clock, quotas } = context;
+  const table = new RevocationTable(clock);
   const listeners = new Listeners();
   const wake = new Wake();
+  let newest = 0;
+
+  const reject = quotas.add({
+    name: "revocations",
+    of: "revocations that are in force",
+    limit: maxPerOrg,
+    async inUse(org) {
+      const [row] = await database.query<{ n: number }>({
+        name: "revocations_of",
+        text: "SELECT count(*)::int AS n FROM runtime.revocations WHERE org_id = $1 AND expires_at > now()",
+        values: [org],
+      });
+      return row!.n;
+    },
+    async orgs(limit) {
+      const rows = await database.query<{ org: string }>({
+        name: "revocations_orgs",
+        text: "SELECT DISTINCT org_id AS org FROM runtime.revocations WHERE org_id <> '' LIMIT $1",
+        values: [limit],
+      });
+      return rows.map(({ org }) => org);
+    },
+  });
 
   async function read(): Promise<void> {
     const rows = await database.query<Revocation & { at: Date; until: Date }>({
       name: "revocations",
       text: `SELECT org_id AS org, subject, jti, revoked_at AS at, expires_at AS until
-        FROM runtime.revocations WHERE expires_at > now()`,
+        FROM runtime.revocations WHERE expires_at > now() AND revoked_at >= $1`,
+      values: [new Date(newest - CLOCKS_DIFFER_MS)],
     });
+    for (const { at } of rows) newest = Math.max(newest, at.getTime());
     const added = rows.filter((row) =>
       table.add(keyOf(row), { at: row.at.getTime(), forgetAt: row.until.getTime() }),
     );
@@ -190,16 +217,25 @@ export function openStoredRevocations(
     isRevoked: (viewer) => table.has(viewer),
     onRevoked: (listener) => listeners.add(listener),
     async revoke(revocation, expiresAt) {
-      await database.query({
+      const key = keyOf(revocation);
+      const [at, forgetAt] = [clock.now(), expiresAt + REVOCATION_GRACE_MS];
+      const stored = await database.query({
         name: "revoke",
         text: `WITH expired AS (DELETE FROM runtime.revocations WHERE expires_at < now())
-          INSERT INTO runtime.revocations AS r (org_id, subject, jti, revoked_at, expires_at) VALUES ($1, $2, $3, $4, $5)
+          INSERT INTO runtime.revocations AS r (org_id, subject, jti, revoked_at, expires_at)
+          SELECT $1, $2, $3, $4, $5
+          WHERE $1 = '' OR ($2 = '' AND $3 = '')
+            OR (SELECT count(*) FROM runtime.revocations WHERE org_id = $1 AND expires_at > now()) < $6
+            OR EXISTS (SELECT FROM runtime.revocations WHERE org_id = $1 AND subject = $2 AND jti = $3)
           ON CONFLICT (org_id, subject, jti) DO UPDATE
-          SET revoked_at = greatest(r.revoked_at, excluded.revoked_at), expires_at = greatest(r.expires_at, excluded.expires_at)`,
-        values: [...keyOf(revocation), new Date(clock.now()), new Date(expiresAt + REVOCATION_GRACE_MS)],
+          SET revoked_at = greatest(r.revoked_at, excluded.revoked_at), expires_at = greatest(r.expires_at, excluded.expires_at)
+          RETURNING 1`,
+        values: [...key, new Date(at), new Date(forgetAt), maxPerOrg],
       });
+      if (stored.length === 0)
+        throw reject(key[0], RETRY_MS, "Revoke the org itself, or a subject instead of its tokens.");
       onRevoke();
-      await read();
+      if (table.add(key, { at, forgetAt })) listeners.call();
     },
     refresh: () => wake.wake(),
     stop: () => loop.stop(),

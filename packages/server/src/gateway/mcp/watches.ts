@@ -2,7 +2,7 @@ import { KhalaError } from "@khala/contracts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import { readUri } from "./resources.ts";
-import { type WatchOptions, watch } from "./watch.ts";
+import { type Watch, type WatchOptions, watch } from "./watch.ts";
 
 /** Resources that one client may watch at a time. */
 const MAX_WATCHES = 100;
