@@ -19,6 +19,7 @@ describe.skipIf(!chromiumHere())("an app of npm create khala", () => {
     timeout: 8 * MINUTES,
   }, async () => {
     await using app = await NewApp.create("vite");
+    expect(app.installed).not.toContain("install-scripts");
     await app.must("npm", ["test"]);
     await app.must("npm", ["run", "check"]);
 
@@ -46,6 +47,7 @@ describe.skipIf(!chromiumHere())("an app of npm create khala", () => {
 
   test("with Next.js it builds, starts, and is live", { timeout: 8 * MINUTES }, async () => {
     await using app = await NewApp.create("next");
+    expect(app.installed).not.toContain("install-scripts");
     const port = String(await freePort());
     const env = { KHALA_PORT: port, KHALA_URL: `http://127.0.0.1:${port}` };
     await app.must("npm", ["run", "build"], { NEXT_PUBLIC_KHALA_URL: env.KHALA_URL });

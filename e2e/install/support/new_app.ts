@@ -16,6 +16,8 @@ const NETWORK = ["TMPDIR", "NODE_EXTRA_CA_CERTS", "HTTPS_PROXY", "https_proxy", 
 /** An app that `npm create khala` has made in an empty folder, installed from packed packages. Disposing of it ends and removes it. */
 export class NewApp implements AsyncDisposable {
   readonly folder: string;
+  /** What `npm install` printed. */
+  installed = "";
   readonly #started: ChildProcess[] = [];
 
   private constructor(folder: string) {
@@ -30,7 +32,7 @@ export class NewApp implements AsyncDisposable {
     // What `npm create khala` does, with the packed package in the place of the registry's.
     const create = ["exec", "--yes", "--package", join(packages, creator), "--", "create-khala", "my-app"];
     await app.must("npm", [...create, "--template", template, "--packages", packages], {}, place);
-    await app.must("npm", ["install", "--no-audit", "--no-fund", "--prefer-offline"]);
+    app.installed = await app.must("npm", ["install", "--no-audit", "--no-fund", "--prefer-offline"]);
     return app;
   }
 

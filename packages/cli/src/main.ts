@@ -5,7 +5,7 @@ const [MAJOR, MINOR] = [22, 18] as const;
 const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
 if (major < MAJOR || (major === MAJOR && minor < MINOR)) {
   console.error(
-    `khala: Node ${MAJOR}.${MINOR} or later is needed, and this is ${process.version}. Install it, or run \`npm ci\` in the repository, which brings it.`,
+    `khala: Node ${MAJOR}.${MINOR} or later is needed, and this is ${process.version}. Install it: https://nodejs.org`,
   );
   process.exitCode = 1;
 } else {

@@ -2,6 +2,7 @@
 import { relative } from "node:path";
 import { parseArgs } from "node:util";
 import { createApp, NotPossible, TEMPLATES } from "./create_app.ts";
+import { nodeTooOld } from "./node_version.ts";
 
 const HELP = `Usage: npm create khala <folder> -- [options]
 
@@ -36,6 +37,8 @@ try {
     console.log(`${created.name} is in ${created.folder}: ${created.files.join(", ")}\n\nNow run it:`);
     if (place) console.log(`  cd ${place}`);
     console.log("  npm install\n  npm run dev\n\nREADME.md goes on from there.");
+    const tooOld = nodeTooOld(process.versions.node);
+    if (tooOld) console.log(`\n${tooOld}`);
   }
 } catch (error) {
   const usage = error instanceof TypeError && "code" in error;
