@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
-import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { relative, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import type { App, AppDefinition } from "@khala/server";
 import { EXIT, Failure } from "../failure.ts";
 
@@ -15,14 +15,31 @@ export async function loadApp(file: string | undefined): Promise<App> {
   try {
     exported = (await import(pathToFileURL(path).href)) as { default?: unknown };
   } catch (cause) {
-    throw new Failure(`The app ${file} cannot be loaded: ${(cause as Error).message}`, EXIT.failed, {
-      cause,
-    });
+    const { message, name, stack = "" } = cause as Error;
+    const text = [`The app ${file} cannot be loaded: ${message}`, ...placeOf(name, stack)].join("\n  ");
+    throw new Failure(text, EXIT.failed, { cause });
   }
   const app = exported.default;
   if (isApp(app)) return app;
   if (isDefinition(app)) return defineApp(app);
   throw new Failure(`The app ${file} needs \`export default defineApp({ … })\`.`);
+}
+
+/** Where in the app's code an error comes from: lines that follow its message. None if the stack does not say it. */
+function placeOf(name: string, stack: string): string[] {
+  // Node puts the place of a syntax error, the source line and a caret before the error itself.
+  const [place, ...source] = stack.slice(0, Math.max(0, stack.search(`(^|\n)${name}\\b`))).split("\n");
+  if (place) return [shortened(place), ...source.filter((line) => line.trim() !== "")];
+  const frames = stack.match(/file:\/\/[^\s)]+/g) ?? [];
+  const frame = frames.find((url) => !url.includes("/node_modules/") && !url.startsWith(SERVER));
+  return frame ? [`at ${shortened(frame)}`] : [];
+}
+
+/** Where the frames of `defineApp` and its kind are, in the repository. */
+const SERVER = new URL("./", import.meta.resolve("@khala/server")).href;
+
+function shortened(place: string): string {
+  return relative("", place.startsWith("file:") ? fileURLToPath(place) : place);
 }
 
 function isApp(value: unknown): value is App {
