@@ -45,7 +45,7 @@ const app = defineApp({
   agents: [looker, teller, reporter],
   engine: () => ({
     async *run(turn) {
-      await turn.publish?.([{ type: "Question", payload: turn.message }]);
+      await turn.publish([{ type: "Question", payload: turn.message }]);
       yield { text_delta: { text: "I ask around." } };
     },
   }),

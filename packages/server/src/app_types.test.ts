@@ -6,7 +6,7 @@ import { type App, defineApp } from "./app.ts";
 import { agent } from "./blackboard/model/define_agent.ts";
 import { defineStream } from "./events/stream.ts";
 import { runs } from "./events/streams.ts";
-import { defineModel, tombstone } from "./sync/model.ts";
+import { type AnnotateTheDocumentOrPutProjectFirst, defineModel, tombstone } from "./sync/model.ts";
 
 interface Task {
   readonly title: string;
@@ -74,6 +74,43 @@ test("a model that declares fields reads its document from project, and refuses 
   defineModel({ ...definition, orderBy: ["-name"], project: (before: Task | null) => before });
   // @ts-expect-error: nor is this one.
   defineModel({ ...definition, by: ["name"], project: (before: Task | null, _event) => before });
+});
+
+test("a document that is used before project says so names the remedy in its type", () => {
+  const definition = { topic: "app.early", prefix: "early", streams: [tasks] } as const;
+  defineModel({
+    ...definition,
+    audience: (task: Task) => [task.title],
+    orderBy: ["-title"],
+    project: (before: Task | null, _event) => before,
+  });
+  defineModel({
+    ...definition,
+    audience(task) {
+      expectTypeOf(task).toEqualTypeOf<AnnotateTheDocumentOrPutProjectFirst>();
+      return null;
+    },
+    // @ts-expect-error: TypeScript reads an object from its top, and has no type of the document yet.
+    project: (before: Task | null, _event) => before,
+  });
+});
+
+test("authorize gets the data of each event, and a stream of other fields is refused", () => {
+  const shared = defineStream({
+    ...tasks,
+    authorize(_caller, _stream, event) {
+      if (event.type === "task.added")
+        expectTypeOf(event.data).toEqualTypeOf<{ title: string; stars: number }>();
+      // @ts-expect-error: the stream has no such event.
+      return event.type !== "task.exploded";
+    },
+  });
+  expectTypeOf(shared.path).toEqualTypeOf<"/tasks/v1/tasks">();
+  expectTypeOf(shared.kind).toEqualTypeOf<"task">();
+  const elsewhere = defineStream({ ...shared, path: "/elsewhere/v1/tasks" });
+  expectTypeOf(elsewhere.path).toEqualTypeOf<"/elsewhere/v1/tasks">();
+  // @ts-expect-error: the field is called `authorize`.
+  defineStream({ ...tasks, authorise: () => true });
 });
 
 test("a stream without known events has JSON data", () => {

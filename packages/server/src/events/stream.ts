@@ -36,18 +36,55 @@ export interface ProposedEvent {
   readonly data: JsonValue;
 }
 
+/** A proposed event of a stream with these schemas: `type` decides what `data` is. */
+type ProposedOf<Events extends StreamDefinition["events"]> = {
+  readonly [Type in keyof Events & string]: { readonly type: Type; readonly data: DataOf<Events[Type]> };
+}[keyof Events & string];
+
+/** A stream as an app defines it. */
+interface StreamInput<Kind extends string, Events extends StreamDefinition["events"], Path>
+  extends Omit<StreamDefinition, "path" | "authorize"> {
+  readonly kind: Kind;
+  readonly path?: Path;
+  readonly events: Events;
+  /** See `StreamDefinition`. */
+  authorize?(caller: Caller, stream: StreamState, event: ProposedOf<Events>): boolean | undefined;
+}
+
+/** A stream that knows its kind, its path and its schemas. */
+type TypedStream<Kind extends string, Events extends StreamDefinition["events"], Path> = Omit<
+  StreamDefinition,
+  "kind" | "events" | "path" | "authorize"
+> & {
+  readonly kind: Kind;
+  readonly events: Events;
+  // A stream may be made of another one, with its `authorize`.
+  readonly authorize?: (
+    caller: Caller,
+    stream: StreamState,
+    event: { readonly type: string; readonly data: unknown },
+  ) => boolean | undefined;
+} & (Path extends string ? { readonly path: Path } : unknown);
+
 /** A stream with an HTTP path. */
 export type HttpStream = StreamDefinition & { readonly path: string };
 
 /** Defines a stream. A schema that cannot work is refused here, and not with the first event. */
-export function defineStream<const Definition extends StreamDefinition>(definition: Definition): Definition {
+export function defineStream<
+  const Kind extends string,
+  const Events extends StreamDefinition["events"],
+  const Path extends string | undefined = undefined,
+>(input: StreamInput<Kind, Events, Path>): TypedStream<Kind, Events, Path> {
+  // `authorize` gets events that have passed these schemas.
+  const definition = input as unknown as TypedStream<Kind, Events, Path>;
   const { kind, events } = definition;
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(kind))
     throw new TypeError(`A stream's kind is a lowercase name, not "${kind}".`);
   if (typeof events !== "object" || events === null || Object.keys(events).length === 0)
     throw new TypeError(`The stream "${kind}" needs \`events\`: at least one type of event, and its schema.`);
   for (const [type, schema] of Object.entries(events)) checkEventSchema(kind, type, schema);
-  return Object.freeze(definition);
+  Object.freeze(definition);
+  return definition;
 }
 
 /** The data of an event, as its schema has it and JSON keeps it. */

@@ -59,6 +59,14 @@ export interface ModelDefinition<
   readonly by?: readonly Field[];
 }
 
+/**
+ * The type of a document that is used above `project`. TypeScript reads the type of the document from there, and an
+ * object from its top.
+ */
+export interface AnnotateTheDocumentOrPutProjectFirst {
+  readonly [tombstone]: never;
+}
+
 /** The events of several streams: `event.type` decides what `event.data` is. */
 export type EventsOf<Streams extends readonly StreamDefinition[]> = [Streams[number]] extends [never]
   ? AuthorityEvent
@@ -81,7 +89,7 @@ const NAME = /^(approvals|[a-z][a-z0-9_]{0,40}(\.[a-z][a-z0-9_]{0,40})+)$/;
  * and clients know the document type of the topic. The events have the types of the streams' schemas.
  */
 export function defineModel<
-  Document extends object,
+  Document extends object = AnnotateTheDocumentOrPutProjectFirst,
   const Topic extends string = string,
   const Streams extends readonly StreamDefinition[] = readonly StreamDefinition[],
   Order extends string = OrderOf<Document>,

@@ -5,7 +5,6 @@ import { type ParamsSchema, withParams } from "../turns/params.ts";
 import { modelMessages } from "./ai_sdk_messages.ts";
 import type { Engine, EngineEvent, EngineFactory, Turn } from "./engine.ts";
 import { finishError, modelError } from "./model_error.ts";
-import { PublicError } from "./public_error.ts";
 
 type StreamTextOptions = Parameters<typeof streamText<ToolSet>>[0];
 
@@ -156,7 +155,7 @@ function engineEvent<Params>(
     case "tool-result":
       return part.preliminary ? undefined : { tool_result: { ...callOf(part), output: json(part.output) } };
     case "tool-error":
-      return { tool_result: { ...callOf(part), error: toolError(part.error, turn) } };
+      return { tool_result: { ...callOf(part), error: turn.reportError(part.error) } };
     case "tool-output-denied":
       // A denial is already known.
       if (turn.resume) return undefined;
@@ -202,12 +201,6 @@ function finishedEvent({
     ...(outputTokens !== undefined && { output_tokens: outputTokens }),
   };
   return { run_finished: { reason: finishReason, usage } };
-}
-
-/** The message of a tool's exception for end users. */
-function toolError(error: unknown, { reportError }: Pick<Turn, "reportError">): string {
-  if (reportError) return reportError(error);
-  return error instanceof PublicError ? error.message : "The tool failed.";
 }
 
 function callOf({ toolCallId, toolName }: { toolCallId: string; toolName: string }) {

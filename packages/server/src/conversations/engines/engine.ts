@@ -42,13 +42,13 @@ export interface Turn<Params = JsonObject> extends ConversationKey {
   /** W3C traceparent of the turn, for calls to other services. */
   readonly trace?: string;
   /** Logs an error, such as of a tool, and returns the sentence that end users may see of it. */
-  readonly reportError?: (error: unknown) => string;
+  readonly reportError: (error: unknown) => string;
   /** Adds events beside the answer, such as from a tool: a status, a custom event, a message of its own. */
   post(...events: readonly EngineEvent[]): Promise<void>;
   /** Reads a file of this conversation by its address, `/files/<file_id>`. */
   readFile(url: string): Promise<TurnFile>;
-  /** Publishes on the blackboard as the conversation's owner, within the turn's trace; absent without a blackboard. */
-  readonly publish?: PublishArtifacts;
+  /** Publishes on the blackboard as the conversation's owner, within the turn's trace. */
+  readonly publish: PublishArtifacts;
 }
 
 /** The kept part of an answer that continues. */

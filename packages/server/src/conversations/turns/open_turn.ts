@@ -5,6 +5,7 @@ import { notFound } from "../../access/access.ts";
 import type { Context } from "../../kit/context.ts";
 import type { EngineEvent, Turn, TurnFile } from "../engines/engine.ts";
 import { checkEngineEvent } from "../engines/engine_turn.ts";
+import { PublicError } from "../engines/public_error.ts";
 import { fileIdOf } from "../files/file_urls.ts";
 import type { Files } from "../files/files.ts";
 import { partsOf } from "../messages/question.ts";
@@ -29,7 +30,7 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
   return {
     ...{ convId, org, subject, runId, messageId, sender, message, history, signal },
     ...(resume && { resume }),
-    ...(reportError && { reportError }),
+    reportError,
     parts: partsOf(run),
     params: run.params ?? {},
     tools: run.tools ?? [],
@@ -39,13 +40,11 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
       for (const event of events) await post(context, options, event);
     },
     readFile: (url) => readFile(options, url),
-    ...(publishOnBoard && {
-      publish: (drafts) =>
-        publishOnBoard(
-          { org, subject, trace, conversation: { conv_id: convId, generation: String(run.generation) } },
-          drafts,
-        ),
-    }),
+    async publish(drafts) {
+      if (!publishOnBoard) throw new Error("There is no blackboard to publish on.");
+      const conversation = { conv_id: convId, generation: String(run.generation) };
+      return publishOnBoard({ org, subject, trace, conversation }, drafts);
+    },
   };
 }
 
@@ -61,6 +60,8 @@ export function testTurn(message: string, more: Partial<Turn> = {}): Turn {
     readFile: async (url) => {
       throw notFound("file", url);
     },
+    reportError: (error) => (error instanceof PublicError ? error.message : "The tool failed."),
+    publish: async () => [],
     ...more,
   };
 }

@@ -9,7 +9,7 @@ export const waitingApprovals = defineModel({
   streams: [approvals],
   // The id of the stream is an encoding of it.
   id: (event) => (event.type === "approval.waiting" ? event.data.approval?.id : event.data.id) ?? null,
-  audience: (_, event) => (event.type === "approval.waiting" ? event.data.audience : null),
   project: (_: WaitingApprovalJson | null, event) =>
     event.type === "approval.waiting" ? (event.data.approval ?? null) : tombstone,
+  audience: (_, event) => (event.type === "approval.waiting" ? event.data.audience : null),
 });
