@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
+import { z } from "zod";
 import { defineApp } from "./app.ts";
 import { agent } from "./blackboard/model/define_agent.ts";
 import { scripted } from "./engines.ts";
+import { defineStream } from "./events/stream.ts";
+import { defineModel } from "./sync/model.ts";
 
 const nothing = agent("nothing", { consumes: "Note", run: () => undefined });
 
@@ -22,4 +25,15 @@ test("an app may have only an engine, only agents, or nothing", () => {
 
 test("every app accepts events of runs and workers", () => {
   expect(defineApp({}).streams.map(({ kind }) => kind)).toEqual(["run", "worker"]);
+});
+
+test("two streams cannot have one path", () => {
+  const model = (name: string) => {
+    const events = { [`${name}.added`]: z.object({}) };
+    const stream = defineStream({ kind: name, path: "/app/v1/things", scope: "things", events });
+    return defineModel({ topic: `app.${name}`, prefix: name, streams: [stream], project: () => ({}) });
+  };
+  expect(() => defineApp({ models: [model("one"), model("two")] })).toThrow(
+    'The streams "one" and "two" have the path "/app/v1/things".',
+  );
 });

@@ -65,6 +65,9 @@ export function defineApp<
   for (const stream of models.flatMap((model) => model.streams)) {
     const known = streams.get(stream.kind);
     if (known && known !== stream) throw new TypeError(`Two streams have the kind "${stream.kind}".`);
+    const same = [...streams.values()].find((other) => other !== stream && other.path === stream.path);
+    if (same && stream.path !== undefined)
+      throw new TypeError(`The streams "${same.kind}" and "${stream.kind}" have the path "${stream.path}".`);
     streams.set(stream.kind, stream);
   }
   const { engine, agents = [], schedules = [] } = definition;

@@ -41,6 +41,13 @@ test.each([
   expect(error.message).toMatch(message);
 });
 
+test.each(["tasks", "/tasks/", "/tasks/:id", "/tasks/*", "//tasks", "/chat", "/blackboard/v1/tasks", "/api"])(
+  "refuses the path %s when the stream is defined, and not at the start of a server",
+  (path) => {
+    expect(() => defineStream({ ...streamWith(z.object({})), path })).toThrow(/^The path of the stream "task" /);
+  },
+);
+
 test("refuses a stream without events", () => {
   expect(() => defineStream({ kind: "task", scope: "x", events: {} })).toThrow(/needs `events`/);
 });

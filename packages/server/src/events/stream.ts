@@ -77,14 +77,27 @@ export function defineStream<
 >(input: StreamInput<Kind, Events, Path>): TypedStream<Kind, Events, Path> {
   // `authorize` gets events that have passed these schemas.
   const definition = input as unknown as TypedStream<Kind, Events, Path>;
-  const { kind, events } = definition;
+  const { kind, events, path } = input;
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(kind))
     throw new TypeError(`A stream's kind is a lowercase name, not "${kind}".`);
+  if (path !== undefined) checkPath(kind, path);
   if (typeof events !== "object" || events === null || Object.keys(events).length === 0)
     throw new TypeError(`The stream "${kind}" needs \`events\`: at least one type of event, and its schema.`);
   for (const [type, schema] of Object.entries(events)) checkEventSchema(kind, type, schema);
   Object.freeze(definition);
   return definition;
+}
+
+/** The first part of the paths that the server has routes of its own under. */
+const OWN_PATHS = "ag-ui|ai|api|approvals|blackboard|chat|files|mcp|ops|socket|sync|ws";
+
+function checkPath(kind: string, path: string): void {
+  if (!/^(\/[A-Za-z0-9_.-]+)+$/.test(path))
+    throw new TypeError(`The path of the stream "${kind}" is one such as "/app/v1/things", not "${path}".`);
+  if (new RegExp(`^/(${OWN_PATHS})(/|$)`).test(path))
+    throw new TypeError(
+      `The path of the stream "${kind}" is the server's own: "${path}". Use one such as "/app${path}".`,
+    );
 }
 
 /** The data of an event, as its schema has it and JSON keeps it. */
