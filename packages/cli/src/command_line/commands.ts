@@ -6,6 +6,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 export function declareServers(khala: Command): void {
   withServerOptions(khala.command("dev"))
     .description("run a server for development: embedded PostgreSQL, a key of its own, the demo app or yours")
+    .option("--watch", "start again when a file of the app changes")
     .option("--no-activity", "the demo app without generated activity")
     .addHelpText(
       "after",

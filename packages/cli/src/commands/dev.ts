@@ -10,6 +10,7 @@ import { runUntilSignal } from "../local/run_until_signal.ts";
 export interface DevOptions extends SettingOptions {
   readonly app?: string;
   readonly activity: boolean;
+  readonly watch?: boolean;
 }
 
 const ACTIVITY_MS = 2_000;
@@ -17,6 +18,7 @@ const FLUSH_MS = 5_000;
 
 /** `khala dev`: a server for one developer, with everything that it needs. */
 export async function dev(options: DevOptions): Promise<void> {
+  if (options.watch) return (await import("../local/watch.ts")).watch();
   const began = performance.now();
   const [{ createKhala }, { loadApp }, { openLog }] = await Promise.all([
     import("@khala/server"),

@@ -29,18 +29,23 @@ afterAll(async () => {
 });
 
 /** Serves an app whose file has this definition. */
-async function serve(name: string, definition: string, env: Record<string, string> = {}) {
+async function serve(
+  name: string,
+  definition: string,
+  env: Record<string, string> = {},
+  args: readonly string[] = [],
+) {
   const file = join(folder, `${name}.ts`);
   const imports = `import { defineApp } from "${SERVER}";\nimport { scripted } from "${ENGINES}";\n`;
   await writeFile(file, `${imports}export const engines = [scripted];\nexport default ${definition};\n`);
   const settings = { DATABASE_URL: store.url, KHALA_DATA_DIR: join(folder, name) };
   const server = await startKhala({
     command: "dev",
-    args: ["--app", file],
+    args: ["--app", file, ...args],
     env: { ...settings, ...env },
   });
   await expect.poll(() => server.output(), { timeout: 60_000 }).toContain("Ctrl-C stops it");
-  return { server, env: { ...settings, KHALA_URL: server.url } };
+  return { server, file, env: { ...settings, KHALA_URL: server.url } };
 }
 
 /** Runs a command in a process of its own, with this input. */
@@ -106,6 +111,18 @@ test("serves an app without models, with commands that fit it", async () => {
   expect(JSON.parse(await readFile(join(env.KHALA_DATA_DIR, "app.json"), "utf8"))).toMatchObject({
     topics: [],
   });
+});
+
+test("dev --watch reads a changed app, also after one that cannot be loaded", async () => {
+  const { server, file } = await serve("watched", "defineApp({})", {}, ["--watch"]);
+  await using _ = server;
+  const source = await readFile(file, "utf8");
+  await writeFile(file, "export default {{;");
+  await expect.poll(() => server.output(), { timeout: 60_000 }).toContain("Waiting for file changes");
+  expect(server.output()).toContain("cannot be loaded");
+  await writeFile(file, source.replace("defineApp({})", "defineApp({ engine: scripted() })"));
+  await expect.poll(() => server.output(), { timeout: 60_000 }).toContain("Send a message");
+  expect(await server.end("SIGTERM")).toBe(0);
 });
 
 test("doctor warns of an unknown setting", async () => {

@@ -69,7 +69,7 @@ export async function runUntilSignal(
 }
 
 /** npm passes SIGTERM to the shell between it and us, which ends without passing it on: being orphaned is the signal then. */
-function watchParent(onOrphaned: () => void): () => void {
+export function watchParent(onOrphaned: () => void): () => void {
   if (!environment.npm_lifecycle_event) return () => {};
   const parent = process.ppid;
   const timer = setInterval(() => {

@@ -44,7 +44,9 @@ test.each([
 test.each(["tasks", "/tasks/", "/tasks/:id", "/tasks/*", "//tasks", "/chat", "/blackboard/v1/tasks", "/api"])(
   "refuses the path %s when the stream is defined, and not at the start of a server",
   (path) => {
-    expect(() => defineStream({ ...streamWith(z.object({})), path })).toThrow(/^The path of the stream "task" /);
+    expect(() => defineStream({ ...streamWith(z.object({})), path })).toThrow(
+      /^The path of the stream "task" /,
+    );
   },
 );
 
