@@ -80,6 +80,24 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     expect(problemsOf(context)).toEqual([]);
   });
 
+  test("asks for the approval that a run waits for, and goes on with it", async () => {
+    await using context = await browser.context();
+    const page = await context.open(address("pay"));
+    await say(page, "/approve pay 5 euros");
+    await page.getByText("Waiting for an approval").waitFor();
+    const tool = page.locator(".fold", { hasText: "Tool: approve" });
+    await tool.getByText("waiting for approval").waitFor();
+    await tool.getByText('"pay 5 euros"').waitFor();
+    const list = page.getByRole("navigation", { name: "Conversations" });
+    await list.getByRole("link", { name: /approve pay 5 euros.*waiting/ }).waitFor();
+    expect(await seriousFindings(page)).toEqual([]);
+    await tool.getByRole("button", { name: "Approve the tool approve" }).click();
+    await tool.getByText("done", { exact: true }).waitFor();
+    await tool.getByText("Approved by dev").waitFor();
+    await finished(page);
+    expect(problemsOf(context)).toEqual([]);
+  });
+
   test("says what to do when a run fails", async () => {
     await using context = await browser.context();
     const page = await context.open(address("broken"));
@@ -101,7 +119,7 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
   test("a link creates no conversation; the first message does", async () => {
     await using context = await browser.context();
     const page = await context.open(address("only-a-link"));
-    await page.getByRole("heading", { name: "No conversation here" }).waitFor();
+    await page.getByRole("heading", { name: "No conversation with this id" }).waitFor();
     const exists = async () =>
       (
         await fetch(`${server.url}/chat/only-a-link`, {
@@ -293,7 +311,7 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
       viewport: { width, height: 800 },
     });
     const page = await context.open(address(conv));
-    await page.getByRole("heading", { name: "No conversation here" }).waitFor();
+    await page.getByRole("heading", { name: "No conversation with this id" }).waitFor();
     expect(await seriousFindings(page), "none yet").toEqual([]);
     await say(page, "The weather in Bern?");
     await page.getByText("You said: The weather in Bern?").waitFor();

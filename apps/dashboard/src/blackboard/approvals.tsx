@@ -7,8 +7,10 @@ import { useFrozen } from "../data/pause.tsx";
 import { links } from "../router.ts";
 import { Button } from "../ui/controls/button.tsx";
 import { Dialog } from "../ui/controls/dialog.tsx";
+import { DocsLink } from "../ui/feedback/docs_link.tsx";
 import { Empty, Failure } from "../ui/feedback/notices.tsx";
 import { Ago } from "../ui/format/ago.tsx";
+import { Json } from "../ui/json/json.tsx";
 import { Payload } from "./artifact_panel.tsx";
 import { readTask, type Task } from "./board_types.ts";
 
@@ -70,8 +72,13 @@ export function Approvals({ approvals, onDecided }: ApprovalsProps) {
         {decide.isSuccess && outcomeOf(decide.variables)}
       </p>
       {approvals.length === 0 ? (
-        <Empty title="No pending approvals" icon="ok">
-          Tasks of agents with approval: true, and tool calls of conversations, wait here for a decision.
+        <Empty
+          title="No pending approvals"
+          icon="ok"
+          action={<DocsLink page="guides/agent_patterns.md">How agents ask</DocsLink>}
+        >
+          Tasks of agents with <code>approval: true</code>, and tool calls of conversations that need one,
+          appear here.
         </Empty>
       ) : (
         <ul aria-label="Pending approvals">
@@ -126,7 +133,7 @@ function ApprovalCard({ approval, busy, onApprove, onReject }: ApprovalCardProps
           )}
         </h3>
         <span className="quiet">
-          Waiting since <Ago at={created_at} />
+          {task ? "Task of an agent" : "Tool call of a conversation"}, asked <Ago at={created_at} />
         </span>
         <Button kind="primary" icon="check" busy={busy} aria-label={`Approve ${what}`} onClick={onApprove}>
           Approve
@@ -135,7 +142,12 @@ function ApprovalCard({ approval, busy, onApprove, onReject }: ApprovalCardProps
           Reject…
         </Button>
       </header>
-      {!task && <pre className="mono">{JSON.stringify(input, null, 2)}</pre>}
+      {!task && (
+        <div>
+          <h4>Input</h4>
+          <Json value={input ?? null} label="Input" />
+        </div>
+      )}
       {task?.artifacts.map((artifact) => (
         <div key={artifact.id}>
           <h4>{artifact.type}</h4>

@@ -25,7 +25,7 @@ const SUGGESTIONS = [
 
 interface ChatProps {
   readonly convId: string;
-  readonly header: (health: ReactNode) => ReactNode;
+  readonly header: (health: ReactNode, isAbsent?: boolean) => ReactNode;
 }
 
 /** A conversation, live once there is one. Opening a link creates none. */
@@ -56,7 +56,7 @@ function Absent({ convId, header, state }: ChatProps & { readonly state: RecordS
   const [draft, setDraft] = useState<string>();
   return (
     <>
-      {header(null)}
+      {header(null, true)}
       <Suggestions isNew={state.isNew} onChoose={setDraft} />
       <Composer
         running={false}
@@ -87,7 +87,7 @@ function Live({ convId, header, record, onEnd }: LiveProps) {
   const { messages, run, health, error } = conversation;
   const [policy, setPolicy] = useParam("policy");
   const isEmpty = messages.length === 0;
-  const { regenerate, edit, chooseBranch } = conversation;
+  const { regenerate, edit, chooseBranch, decide } = conversation;
   const [failed, setFailed] = useState<ErrorInfo>();
   const actions = useMemo(() => {
     const tried = (work: Promise<unknown>) => {
@@ -98,8 +98,9 @@ function Live({ convId, header, record, onEnd }: LiveProps) {
       regenerate: (id: string) => tried(regenerate(id)),
       edit: (id: string, text: string) => tried(edit(id, text)),
       choose: (id: string) => tried(chooseBranch(id)),
+      decide: (callId: string, approve: boolean) => tried(decide(callId, { approve })),
     };
-  }, [regenerate, edit, chooseBranch]);
+  }, [regenerate, edit, chooseBranch, decide]);
   const failure = health === "error" ? error : undefined;
   const isRunning = run !== null;
   const wasRunning = useRef(isRunning);
@@ -174,8 +175,8 @@ export function RunStatus({ view, lastRun }: RunStatusProps) {
     return (
       <p className="run-status" role="status">
         <StateBadge
-          state={run.status === "queued" ? "waiting" : "working"}
-          word={activity ?? RUN_STATUS[run.status ?? ""] ?? "responding"}
+          state={run.status === "queued" || run.status === "waiting" ? "waiting" : "working"}
+          word={runText(run, activity)}
         />
       </p>
     );
@@ -187,6 +188,16 @@ export function RunStatus({ view, lastRun }: RunStatusProps) {
         : lastRun.error;
   if (!failure) return <p className="visually-hidden" role="status" />;
   return <RunFailure failure={failure} />;
+}
+
+/** What a run does, or what it waits for. */
+function runText(
+  { status = "", waits_for = [] }: NonNullable<ConversationView["run"]>,
+  activity?: string,
+): string {
+  if (status !== "waiting") return activity ?? RUN_STATUS[status] ?? "responding";
+  const isApproval = waits_for.some((call) => call.waits_for === "approval");
+  return isApproval ? "Waiting for an approval" : "Waiting for the client to run a tool";
 }
 
 function RunFailure({ failure }: { readonly failure: RunError }) {
@@ -244,8 +255,8 @@ function Suggestions({ isNew, onChoose }: SuggestionsProps) {
           The response streams in, and continues on the server when you close the page.
         </Empty>
       ) : (
-        <Empty title="No conversation here" icon="conversations">
-          It was deleted, belongs to somebody else, or has not begun. A message under this id begins it.
+        <Empty title="No conversation with this id" icon="conversations">
+          It was deleted, it belongs to somebody else, or nobody has written yet. Send a message to start it.
         </Empty>
       )}
       {isDemo && (

@@ -8,9 +8,9 @@ import { classNames } from "../ui/format/class_names.ts";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.tsx";
 
 const POLICIES = [
-  { value: "reject", label: "reject" },
-  { value: "queue", label: "queue" },
-  { value: "interrupt", label: "interrupt" },
+  { value: "queue", label: "Queue" },
+  { value: "interrupt", label: "Interrupt" },
+  { value: "reject", label: "Reject" },
 ] as const;
 
 /** What happens to a message that is sent during a run. */

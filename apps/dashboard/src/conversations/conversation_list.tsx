@@ -21,7 +21,7 @@ const MAX_LISTED = 1_000;
 const FAILED = 200;
 const DEBOUNCE_MS = 200;
 const MAX_SEARCH = 200;
-const STATUSES = ["any", "running", "failed", "stopped", "finished"].map((value) => ({
+const STATUSES = ["any", "running", "waiting", "failed", "stopped", "finished"].map((value) => ({
   value,
   label: value === "any" ? "Any status" : (RUN_STATUS[value] ?? value),
 }));
@@ -204,7 +204,7 @@ function Entry({ row, owner, isSelected }: EntryProps) {
     whose: owner === "org" ? owner : undefined,
     ...kept,
   });
-  const showsRun = run === "running" || run === "queued" || run === "failed";
+  const showsRun = ["running", "queued", "waiting", "failed"].includes(run);
   return (
     <li>
       <a

@@ -72,7 +72,9 @@ interface OpenProps {
 function OpenConversation(props: OpenProps) {
   const { convId } = props;
   const [replay, setReplay] = useParam("replay");
-  const header = (health: ReactNode) => <Header {...props} health={health} isReplay={replay !== undefined} />;
+  const header = (health: ReactNode, isAbsent = false) => (
+    <Header {...props} health={health} isAbsent={isAbsent} isReplay={replay !== undefined} />
+  );
   if (replay === undefined) return <Chat convId={convId} header={header} />;
   const position = Number.parseInt(replay, 10);
   return (
@@ -88,10 +90,12 @@ function OpenConversation(props: OpenProps) {
 
 interface HeaderProps extends OpenProps {
   readonly health: ReactNode;
+  /** There is nothing to replay or to delete. */
+  readonly isAbsent: boolean;
   readonly isReplay: boolean;
 }
 
-function Header({ convId, title, health, isReplay, onDeleted }: HeaderProps) {
+function Header({ convId, title, health, isAbsent, isReplay, onDeleted }: HeaderProps) {
   const [open, setOpen] = useState<"device" | "delete">();
   const close = () => setOpen(undefined);
   return (
@@ -100,11 +104,11 @@ function Header({ convId, title, health, isReplay, onDeleted }: HeaderProps) {
         <Icon name="chevron" />
       </a>
       <div className="conversation-name">
-        <h2>{title === "" ? "Conversation" : title}</h2>
+        <h2>{title !== "" ? title : isAbsent ? "New conversation" : "Conversation"}</h2>
         <Id value={convId} length={20} />
       </div>
       {health}
-      {!isReplay && (
+      {!isReplay && !isAbsent && (
         <Button icon="play" onClick={() => setParams({ replay: "end" })}>
           Replay
         </Button>
@@ -112,7 +116,9 @@ function Header({ convId, title, health, isReplay, onDeleted }: HeaderProps) {
       <Button icon="phone" onClick={() => setOpen("device")}>
         Second device
       </Button>
-      <Button kind="bare" icon="trash" aria-label="Delete conversation" onClick={() => setOpen("delete")} />
+      {!isAbsent && (
+        <Button kind="bare" icon="trash" aria-label="Delete conversation" onClick={() => setOpen("delete")} />
+      )}
       <DeviceLink convId={convId} open={open === "device"} onClose={close} />
       <DeleteDialog convId={convId} open={open === "delete"} onClose={close} onDeleted={onDeleted} />
     </header>

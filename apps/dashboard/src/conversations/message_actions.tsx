@@ -8,6 +8,8 @@ export interface MessageActions {
   readonly regenerate: (messageId: string) => void;
   readonly edit: (messageId: string, text: string) => void;
   readonly choose: (messageId: string) => void;
+  /** Approves or rejects a tool call that waits for a person. */
+  readonly decide: (toolCallId: string, approved: boolean) => void;
 }
 
 interface BarProps {

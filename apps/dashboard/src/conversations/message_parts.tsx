@@ -1,10 +1,14 @@
 import { memo, type ReactNode } from "react";
+import { Button } from "../ui/controls/button.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { Json } from "../ui/json/json.tsx";
 import { MAX_MARKDOWN, Markdown, OutLink } from "../ui/markdown/markdown.tsx";
+import type { MessageActions } from "./message_actions.tsx";
 import { MessageFile } from "./message_file.tsx";
 import type { Part } from "./types.ts";
+
+type Tool = NonNullable<Part["tool"]>;
 
 interface PartProps {
   readonly part: Part;
@@ -12,10 +16,12 @@ interface PartProps {
   readonly streaming: boolean;
   /** A person's text is shown as it was typed. */
   readonly isPlain: boolean;
+  /** Absent where messages are only shown. */
+  readonly onDecide?: MessageActions["decide"] | undefined;
 }
 
 /** One part of a message. */
-export function PartView({ part, streaming, isPlain }: PartProps) {
+export function PartView({ part, streaming, isPlain, onDecide }: PartProps) {
   if (part.text !== undefined)
     return isPlain || part.text.length > MAX_MARKDOWN ? (
       <MessageText text={part.text} />
@@ -28,7 +34,7 @@ export function PartView({ part, streaming, isPlain }: PartProps) {
         <MessageText text={part.reasoning} className="message-text reasoning" />
       </Fold>
     );
-  if (part.tool) return <ToolCall tool={part.tool} />;
+  if (part.tool) return <ToolCall tool={part.tool} onDecide={onDecide} />;
   if (part.file) return <MessageFile file={part.file} />;
   if (part.source)
     return (
@@ -45,19 +51,30 @@ export function PartView({ part, streaming, isPlain }: PartProps) {
   return null;
 }
 
-function ToolCall({ tool }: { readonly tool: NonNullable<Part["tool"]> }) {
-  const badge =
-    tool.error !== undefined ? (
-      <StateBadge state="failed" />
-    ) : tool.output !== undefined ? (
-      <StateBadge state="ok" word="done" />
-    ) : (
-      <StateBadge state="working" word="running" />
-    );
+/** What the call waits for; undefined once it is decided or done. */
+export function waitOf({ waits_for, decision, output, error }: Tool): "approval" | "client" | undefined {
+  if (output !== undefined || error !== undefined || decision) return undefined;
+  if (waits_for === "approval") return "approval";
+  return waits_for === "output" ? "client" : undefined;
+}
+
+function ToolBadge({ tool }: { readonly tool: Tool }) {
+  const wait = waitOf(tool);
+  if (wait)
+    return <StateBadge state="waiting" word={`waiting for ${wait === "client" ? "the client" : wait}`} />;
+  if (tool.decision?.approved === false) return <StateBadge state="waiting" word="rejected" />;
+  if (tool.error !== undefined) return <StateBadge state="failed" />;
+  if (tool.output !== undefined) return <StateBadge state="ok" word="done" />;
+  return <StateBadge state="working" word="running" />;
+}
+
+function ToolCall({ tool, onDecide }: { readonly tool: Tool; readonly onDecide: PartProps["onDecide"] }) {
+  const { tool: name = "", tool_call_id: id = "", input = null } = tool;
+  const isPending = waitOf(tool) === "approval";
   return (
-    <Fold title={`Tool: ${tool.tool ?? ""}`} end={badge}>
+    <Fold title={`Tool: ${name}`} end={<ToolBadge tool={tool} />} open={isPending}>
       <h4>Input</h4>
-      <Json value={tool.input ?? null} />
+      <Json value={input} />
       {tool.output !== undefined && (
         <>
           <h4>Output</h4>
@@ -70,6 +87,27 @@ function ToolCall({ tool }: { readonly tool: NonNullable<Part["tool"]> }) {
           <p className="failed">{tool.error}</p>
         </>
       )}
+      {tool.decision && (
+        <p className="quiet">
+          {tool.decision.approved ? "Approved" : "Rejected"} by {tool.decision.decided_by}
+          {tool.decision.reason && `: ${tool.decision.reason}`}
+        </p>
+      )}
+      {isPending && onDecide && (
+        <p className="tool-decide">
+          <Button
+            kind="primary"
+            icon="check"
+            aria-label={`Approve the tool ${name}`}
+            onClick={() => onDecide(id, true)}
+          >
+            Approve
+          </Button>
+          <Button kind="danger" aria-label={`Reject the tool ${name}`} onClick={() => onDecide(id, false)}>
+            Reject
+          </Button>
+        </p>
+      )}
     </Fold>
   );
 }
@@ -78,13 +116,15 @@ interface FoldProps {
   readonly title: string;
   readonly busy?: boolean;
   readonly end?: ReactNode;
+  /** Open at first, for what needs a decision. */
+  readonly open?: boolean;
   readonly children: ReactNode;
 }
 
-/** Details that are closed at first. */
-function Fold({ title, busy = false, end, children }: FoldProps) {
+/** Details that can be opened. */
+function Fold({ title, busy = false, end, open = false, children }: FoldProps) {
   return (
-    <details className="fold">
+    <details className="fold" open={open}>
       <summary>
         <span className="fold-mark">
           <Icon name={busy ? "working" : "chevron"} size={12} />

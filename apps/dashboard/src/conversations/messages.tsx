@@ -2,7 +2,7 @@ import { type MouseEvent, memo, type ReactNode, useEffect, useLayoutEffect, useR
 import { Button } from "../ui/controls/button.tsx";
 import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { type MessageActions, MessageBar, MessageEditor } from "./message_actions.tsx";
-import { PartView } from "./message_parts.tsx";
+import { PartView, waitOf } from "./message_parts.tsx";
 import type { Message } from "./types.ts";
 
 /** How near the end counts as reading along. */
@@ -112,6 +112,7 @@ const MessageView = memo(function MessageView({ message, showsAuthor, actions }:
   const { message_id: id = "", role = "assistant", parts = [], status, author } = message;
   const streaming = status === "streaming";
   const [editing, setEditing] = useState(false);
+  const isWaiting = parts.some(({ tool }) => tool && waitOf(tool));
   const settled = status === "done" || status === "failed" || status === "stopped";
   return (
     <li className={`message message-${role}`}>
@@ -134,9 +135,10 @@ const MessageView = memo(function MessageView({ message, showsAuthor, actions }:
               part={part}
               streaming={streaming && index === parts.length - 1}
               isPlain={role !== "assistant"}
+              onDecide={actions?.decide}
             />
           ))}
-          {streaming && <span className="caret" aria-hidden="true" />}
+          {streaming && !isWaiting && <span className="caret" aria-hidden="true" />}
           {status === "sending" && <span className="message-note">Sending…</span>}
           {status === "queued" && <span className="message-note">Queued</span>}
           {status === "failed" && <StateBadge state="failed" word="The response broke off" />}

@@ -18,6 +18,7 @@ export type RunError = NonNullable<NonNullable<ConversationView["run"]>["error"]
 export const RUN_STATUS: Readonly<Record<string, string>> = {
   queued: "queued",
   running: "responding",
+  waiting: "waiting",
   finished: "finished",
   failed: "failed",
   stopped: "stopped",
