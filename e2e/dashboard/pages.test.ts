@@ -51,6 +51,13 @@ const TOO_LOW = `[...document.querySelectorAll(${JSON.stringify(TARGETS)})]
   .filter((target) => { const { height } = target.getBoundingClientRect(); return height > 0 && height < 43.5; })
   .map((target) => target.className + ": " + target.textContent)`;
 
+/** Whether each node of the flow is inside of its frame. */
+const FLOW_FITS = `(() => {
+  const frame = document.querySelector(".flow").getBoundingClientRect();
+  const nodes = [...document.querySelectorAll(".react-flow__node")].map((node) => node.getBoundingClientRect());
+  return nodes.length > 5 && nodes.every(({ left, right }) => left >= frame.left && right <= frame.right);
+})()`;
+
 /** Waits until the page has loaded. */
 async function settled(page: Page): Promise<void> {
   await live(page);
@@ -84,6 +91,14 @@ describe.skipIf(!chromiumHere())("the pages", () => {
     // There is no conversation "phone": asking for it is answered with 404, which the browser reports.
     const problems = visitor.problems.filter((problem) => !/status of 404 .*\/chat\/phone/.test(problem));
     expect(problems).toEqual([]);
+  });
+
+  test("show the whole flow of the demo on a laptop", async () => {
+    await using visitor = await demo.visitor({ viewport: { width: 1280, height: 800 } });
+    const page = await live(await visitor.open(`${demo.url}/blackboard`));
+    await page.locator(".react-flow__node", { hasText: "publisher" }).waitFor();
+    await eventually("every node is in the frame", () => page.evaluate<boolean>(FLOW_FITS));
+    expect(visitor.problems).toEqual([]);
   });
 
   test("can be reached by keyboard, with a visible focus", async () => {

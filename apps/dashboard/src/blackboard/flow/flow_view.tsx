@@ -14,10 +14,11 @@ export interface FlowViewProps {
 }
 
 /** Below this zoom it is not readable: a part of the graph is shown instead, which can be dragged. */
-const MIN_ZOOM = 0.8;
+const MIN_ZOOM = 0.75;
 /** Long enough to see where it moved. */
 const CENTRE_MS = 160;
-const FIT = { padding: 0.04, minZoom: MIN_ZOOM, maxZoom: 1.1 };
+const PADDING = 0.02;
+const FIT = { padding: PADDING, minZoom: MIN_ZOOM, maxZoom: 1.1 };
 
 /** The board as a graph. Numbers change in place; the layout changes only when an agent or a type is added or removed. */
 export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
@@ -35,7 +36,8 @@ export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
   useEffect(() => {
     if (!drawn || width === 0) return;
     const place = selected === undefined ? undefined : places.get(selected);
-    if (!place) void drawn.fitView(FIT);
+    if (!place)
+      void drawn.fitView(FIT).then(() => showStart(drawn, places, frame.current?.clientWidth ?? width));
     else
       void drawn.setCenter(place.x + place.width / 2, place.y + place.height / 2, {
         zoom: Math.max(MIN_ZOOM, drawn.getZoom()),
@@ -79,10 +81,21 @@ export function FlowView({ graph, selected, onSelect }: FlowViewProps) {
           "controls.zoomOut.ariaLabel": "Zoom out",
         }}
       >
-        <Controls showInteractive={false} position="bottom-left" fitViewOptions={{ padding: FIT.padding }} />
+        <Controls showInteractive={false} position="bottom-left" fitViewOptions={{ padding: PADDING }} />
       </ReactFlow>
     </div>
   );
+}
+
+/** A graph that is broader than its frame is read from its left end, where work begins. */
+function showStart(
+  drawn: ReactFlowInstance<BoardFlowNode>,
+  places: ReadonlyMap<string, Place>,
+  width: number,
+): void {
+  const { y, zoom } = drawn.getViewport();
+  const ends = [...places.values()].map((place) => place.x + place.width);
+  if (Math.max(...ends) * zoom > width) void drawn.setViewport({ x: width * PADDING, y, zoom });
 }
 
 const nodeOf = ({ nodes }: FlowGraph, id: string) => nodes.find((node) => node.id === id);
@@ -96,15 +109,15 @@ interface Place {
 
 /** The size of each kind of node: the layout and the styles must agree. */
 const NODE_SIZES = {
-  agent: { width: 216, height: 74 },
-  type: { width: 104, height: 34 },
-  publisher: { width: 112, height: 44 },
+  agent: { width: 212, height: 74 },
+  type: { width: 88, height: 34 },
+  publisher: { width: 104, height: 44 },
 } as const;
 
 /** Where each node is drawn, left to right along the flow, by its top left corner. */
 function layout({ nodes, edges }: FlowGraph): ReadonlyMap<string, Place> {
   const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 36, marginx: 4, marginy: 4 });
+  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 28, marginx: 4, marginy: 4 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const { id, kind } of nodes) graph.setNode(id, { ...NODE_SIZES[kind] });
   for (const { from, to } of edges) graph.setEdge(from, to);
