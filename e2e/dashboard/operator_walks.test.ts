@@ -95,6 +95,14 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
     await page.getByRole("complementary").getByText(REASON).first().waitFor();
     expect(night.clicks()).toBeLessThanOrEqual(3);
     expect(await seriousFindings(page)).toEqual([]);
+    // It was published without a correlation: it began one.
+    await page.goto(`${server.url}/blackboard?tab=timeline`);
+    await page.getByRole("link", { name: /Parcel/ }).click();
+    await page
+      .getByRole("list", { name: /Timeline of/ })
+      .getByText("Parcel")
+      .first()
+      .waitFor();
     expect(night.context.problems).toEqual([]);
   });
 
@@ -105,6 +113,8 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
     const { page, click } = night;
     const board = page.getByRole("region", { name: "Blackboard", exact: true });
     await board.getByText(/Publishing is refused, because these lag too far behind: courier/).waitFor();
+    // Before the dead letter, which stops nobody.
+    await page.getByText(/Blackboard degraded: Publishing is refused/).waitFor();
     await click(board.getByRole("link", { name: "Find the cause" }));
     const lag = page.getByRole("region", { name: "Lag by partition" });
     await lag

@@ -1,10 +1,8 @@
-import { shortenMiddle } from "../ui/format/id.tsx";
 import type { Artifact } from "./board_types.ts";
 
 /** Fields that name a thing, the best first. */
 const NAMES = ["title", "topic", "name", "subject", "summary", "text", "label", "message"];
 const MAX_LENGTH = 120;
-const ID_LENGTH = 20;
 
 /** What an artifact is about, by its payload; undefined if no field of it says so. */
 export function labelOf({ payload }: Pick<Artifact, "payload">): string | undefined {
@@ -13,11 +11,6 @@ export function labelOf({ payload }: Pick<Artifact, "payload">): string | undefi
   const fields = new Map(Object.entries(payload));
   const found = NAMES.map((name) => fields.get(name)).find(isText);
   return found?.trim().slice(0, MAX_LENGTH);
-}
-
-/** What a correlation is about: the label of its first artifact that has one, else its id. */
-export function correlationLabel(id: string, oldestFirst: readonly Pick<Artifact, "payload">[]): string {
-  return oldestFirst.map(labelOf).find(isText) ?? shortenMiddle(id, ID_LENGTH);
 }
 
 function isText(value: unknown): value is string {

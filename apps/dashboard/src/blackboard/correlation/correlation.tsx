@@ -12,9 +12,10 @@ import { Empty, Failure } from "../../ui/feedback/notices.tsx";
 import { StateBadge, stateOf } from "../../ui/feedback/state_badge.tsx";
 import { useToast } from "../../ui/feedback/toast.tsx";
 import { Ago } from "../../ui/format/ago.tsx";
+import { shortenMiddle } from "../../ui/format/id.tsx";
 import { countText, plural } from "../../ui/format/numbers.ts";
 import { TextLink } from "../../ui/panel/detail_panel.tsx";
-import { correlationLabel } from "../artifact_label.ts";
+import { labelOf } from "../artifact_label.ts";
 import type { Artifact } from "../board_types.ts";
 import type { BoardState } from "../use_board.ts";
 import { correlationLanes } from "./correlation_lanes.ts";
@@ -28,9 +29,10 @@ export function Correlation({ board }: { readonly board: BoardState }) {
   const [id] = useParam("correlation");
   if (id === undefined)
     return <Fetched state={board.artifacts}>{(data) => <CorrelationChooser artifacts={data} />}</Fetched>;
+  const root = board.artifacts.data?.find((artifact) => artifact.id === id && artifact.correlation_id === "");
   return (
     <Fetched state={board.agents}>
-      {(agents) => <CorrelationView key={id} id={id} agents={agents.map(({ name }) => name)} />}
+      {(agents) => <CorrelationView key={id} id={id} root={root} agents={agents.map(({ name }) => name)} />}
     </Fetched>
   );
 }
@@ -51,12 +53,7 @@ function CorrelationChooser({ artifacts }: { readonly artifacts: readonly Artifa
     <>
       <form onSubmit={submit}>
         <Toolbar label="Correlation" end={show}>
-          <SearchInput
-            label="Correlation"
-            placeholder="Paste a correlation id, or select a recent one"
-            value={text}
-            onChange={setText}
-          />
+          <SearchInput label="Correlation" placeholder="Correlation id" value={text} onChange={setText} />
         </Toolbar>
       </form>
       {recent.length === 0 ? (
@@ -69,9 +66,11 @@ function CorrelationChooser({ artifacts }: { readonly artifacts: readonly Artifa
           <ul>
             {recent.map(({ id, label, types, at }) => (
               <li key={id}>
-                <a className="artifact-link" href={links.correlation(id)}>
-                  <strong title={id}>{label}</strong>
-                  <span className="quiet">{types.join(" → ")}</span>
+                <a className="artifact-link" href={links.correlation(id)} title={id}>
+                  <strong>{label ?? types.join(" → ")}</strong>
+                  <span className={label ? "quiet" : "quiet mono"}>
+                    {label ? types.join(" → ") : shortenMiddle(id, 20)}
+                  </span>
                   <Ago at={at} />
                 </a>
               </li>
@@ -85,21 +84,25 @@ function CorrelationChooser({ artifacts }: { readonly artifacts: readonly Artifa
 
 /** The correlations of the recent artifacts, with their types, oldest first. */
 function recentCorrelations(artifacts: readonly Artifact[]) {
-  const groups = Map.groupBy(
-    artifacts.filter(({ correlation_id }) => correlation_id !== ""),
-    ({ correlation_id }) => correlation_id,
-  );
+  // An artifact without a correlation starts one with its own id.
+  const groups = Map.groupBy(artifacts, ({ id, correlation_id }) => correlation_id || id);
   return [...groups].slice(0, MAX_RECENT).map(([id, group]) => ({
     id,
-    label: correlationLabel(id, group.toReversed()),
+    label: group.toReversed().map(labelOf).find(Boolean),
     types: [...new Set(group.map(({ type }) => type).reverse())],
     at: group[0]!.created_at,
   }));
 }
 
-function CorrelationView({ id, agents }: { readonly id: string; readonly agents: readonly string[] }) {
+interface CorrelationViewProps {
+  readonly id: string;
+  readonly root: Artifact | undefined;
+  readonly agents: readonly string[];
+}
+
+function CorrelationView({ id, root, agents }: CorrelationViewProps) {
   const [bar] = useParam("bar");
-  const state = useCorrelation(id, agents);
+  const state = useCorrelation(id, agents, root);
   const data = useFrozen(state.data);
   const rows = data?.rows;
   const lanes = useMemo(() => correlationLanes(rows ?? []), [rows]);

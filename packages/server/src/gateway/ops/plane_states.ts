@@ -47,17 +47,18 @@ export function blackboardState(
 ): PlaneState {
   const states = present([database, blackboard]);
   const degraded = (message: string) => states.push({ state: "degraded", message });
+  // What stops publishers comes first: pages show the first sentence.
+  const behind = new Set(
+    lag.filter((each) => Number(each.lag ?? 0) >= refuseLag).map(({ reader }) => reader),
+  );
+  if (behind.size > 0)
+    degraded(`Publishing is refused, because these lag too far behind: ${[...behind].join(", ")}.`);
   const dead = agents.reduce((sum, agent) => sum + Number(agent.dead ?? 0), 0);
   if (dead > 0) degraded(`${counted(dead, "dead letter")} waiting: replay or keep.`);
   const paused = named(agents, "paused");
   if (paused) degraded(`Paused: ${paused}. Their tasks wait until they are resumed.`);
   const open = named(agents, "open");
   if (open) degraded(`Circuit breaker open after repeated failures: ${open}.`);
-  const behind = new Set(
-    lag.filter((each) => Number(each.lag ?? 0) >= refuseLag).map(({ reader }) => reader),
-  );
-  if (behind.size > 0)
-    degraded(`Publishing is refused, because these lag too far behind: ${[...behind].join(", ")}.`);
   return worst(states);
 }
 
