@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { resolveLink, titleOf } from "./docs_links.ts";
+import { resolveLink, sortPages, titleOf } from "./docs_links.ts";
 
 const KNOWN = new Set(["ENGINES.md", "protocol/ERRORS.md"]);
 
@@ -18,5 +18,30 @@ test("names pages", () => {
     "Getting started",
     "HTTP",
     "Tour",
+  ]);
+});
+
+const GUIDES = import.meta.glob<string>("../../../../docs/guides/*.md", {
+  query: "?raw",
+  import: "default",
+  eager: true,
+});
+
+test("names guides as their headings do", () => {
+  expect(Object.keys(GUIDES).length).toBeGreaterThan(10);
+  for (const [path, text] of Object.entries(GUIDES)) {
+    const page = path.slice(path.indexOf("guides/"));
+    expect(`# ${titleOf(page)}`, page).toBe(text.split("\n")[0]);
+  }
+});
+
+test("lists the pages for newcomers first", () => {
+  const pages = ["AGENTS.md", "TOUR.md", "CONCEPTS.md", "guides/tools.md", "GETTING_STARTED.md"];
+  expect(sortPages(pages)).toEqual([
+    "GETTING_STARTED.md",
+    "CONCEPTS.md",
+    "AGENTS.md",
+    "guides/tools.md",
+    "TOUR.md",
   ]);
 });

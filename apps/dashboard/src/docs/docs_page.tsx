@@ -5,7 +5,7 @@ import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
 import { useNarrow } from "../ui/hooks.ts";
 import { LinkResolver, Markdown } from "../ui/markdown/markdown.tsx";
-import { resolveLink, titleOf } from "./docs_links.ts";
+import { resolveLink, sortPages, titleOf } from "./docs_links.ts";
 import "./docs.css";
 
 const ROOT = "../../../../docs/";
@@ -14,7 +14,7 @@ const FILES = import.meta.glob<string>(
   ["../../../../docs/*.md", "../../../../docs/{guides,protocol,runbooks}/*.md", "!../../../../docs/index.md"],
   { query: "?raw", import: "default" },
 );
-const PAGES = Object.keys(FILES).map((path) => path.slice(ROOT.length));
+const PAGES = sortPages(Object.keys(FILES).map((path) => path.slice(ROOT.length)));
 const GROUPS = [
   { name: "Documentation", pages: PAGES.filter((page) => !page.includes("/")) },
   { name: "Guides", pages: PAGES.filter((page) => page.startsWith("guides/")) },
