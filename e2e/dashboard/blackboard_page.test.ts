@@ -66,7 +66,7 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
   test("shows a dead letter, and replays it with an edited payload, by keyboard alone", async () => {
     await using context = await browser.context();
     const page = await context.open(`${server.url}/blackboard?tab=dead&agent=illustrator`);
-    await page.getByText("No dead letters of illustrator").waitFor();
+    await page.getByText("illustrator has no dead letters").waitFor();
     await publish("the invisible otter", "edited");
     const grid = page.getByRole("grid", { name: "Dead letters of illustrator" });
     await grid.getByText("Nobody can draw the invisible otter.").waitFor();

@@ -93,6 +93,7 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     expect(await seriousFindings(page)).toEqual([]);
     await tool.getByRole("button", { name: "Approve the tool approve" }).click();
     await tool.getByText("done", { exact: true }).waitFor();
+    await tool.getByText("Tool: approve").click();
     await tool.getByText("Approved by dev").waitFor();
     await finished(page);
     expect(problemsOf(context)).toEqual([]);

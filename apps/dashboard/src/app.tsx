@@ -178,8 +178,8 @@ function UnknownPage() {
       }
     >
       <p>
-        <code>{window.location.pathname}</code> leads nowhere. The link may be mistyped, or of another
-        version.
+        Nothing has the address <code>{window.location.pathname}</code>. Check it for typing errors, or start
+        at Home.
       </p>
     </Empty>
   );

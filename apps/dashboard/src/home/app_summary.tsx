@@ -10,7 +10,8 @@ const SHOWN = 6;
 export function AppSummary({ app }: { readonly app: App }) {
   if (!app.isKnown) return null;
   const { models, agents, hasEngine } = app;
-  const own = models.filter(({ topic }) => !topic.startsWith("blackboard."));
+  // The others come with every app that has agents.
+  const own = models.filter(({ topic }) => !/^(blackboard\.|approvals$)/.test(topic));
   return (
     <section className="card app-summary" aria-label="This app">
       <dl>

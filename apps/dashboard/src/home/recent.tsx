@@ -77,8 +77,9 @@ export function RecentDocuments() {
       (data?.topics ?? [])
         .filter(
           ({ topic = "", documents }) =>
-            // Agents, correlations and approvals have pages of their own.
-            !/^(blackboard\.|approvals$)/.test(topic) && Number(documents ?? 0) < MAX_DOCUMENTS,
+            // Agents, correlations and approvals have pages of their own; notifications tell of the other documents.
+            !/^(blackboard\.|approvals$|runtime\.notifications$)/.test(topic) &&
+            Number(documents ?? 0) < MAX_DOCUMENTS,
         )
         .map(({ topic = "" }) => topic)
         .slice(0, MAX_TOPICS),

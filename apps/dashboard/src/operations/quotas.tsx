@@ -2,6 +2,7 @@ import { useKhala } from "@khala/client/react";
 import { useFetch } from "../data/fetch.ts";
 import { completeAll } from "../data/wire.ts";
 import { Empty } from "../ui/feedback/notices.tsx";
+import { bytesText, countText } from "../ui/format/numbers.ts";
 import type { Column } from "../ui/table/columns.ts";
 import { FilteredTable } from "../ui/table/filtered_table.tsx";
 
@@ -11,19 +12,28 @@ const UNKNOWN = -1;
 const QUOTA = { org_id: "", name: "", about: "", limit: 0, in_use: UNKNOWN, rejected: 0 };
 type QuotaUse = Readonly<typeof QUOTA>;
 const NO_QUOTAS: readonly QuotaUse[] = [];
-const number = (value: number) => value.toLocaleString("en");
+/** An amount in the unit of its quota. */
+const amount = (quota: string, value: number) =>
+  quota.endsWith("_bytes") ? bytesText(value) : countText(value);
 
 const COLUMNS: readonly Column<QuotaUse>[] = [
-  { head: "Org", width: "minmax(70px, 1fr)", cell: ({ org_id }) => org_id },
+  { head: "Org", width: "minmax(56px, 1fr)", cell: ({ org_id }) => org_id },
   { head: "Quota", width: "minmax(116px, 1fr)", cell: ({ name }) => <span className="mono">{name}</span> },
   {
     head: "In use",
-    width: "minmax(80px, 140px)",
-    cell: ({ in_use }) => (in_use === UNKNOWN ? "not known" : number(in_use)),
+    width: "minmax(64px, 120px)",
+    align: "end",
+    cell: ({ name, in_use }) => (in_use === UNKNOWN ? "not known" : amount(name, in_use)),
   },
-  { head: "Limit", width: 140, wideOnly: true, cell: ({ limit }) => (limit === 0 ? "none" : number(limit)) },
-  { head: "Refused", width: "minmax(60px, 90px)", cell: ({ rejected }) => number(rejected) },
-  { head: "Of", width: "minmax(160px, 2fr)", wideOnly: true, cell: ({ about }) => about },
+  {
+    head: "Limit",
+    width: 120,
+    align: "end",
+    wideOnly: true,
+    cell: ({ name, limit }) => (limit === 0 ? "none" : amount(name, limit)),
+  },
+  { head: "Refused", width: "minmax(52px, 90px)", align: "end", cell: ({ rejected }) => countText(rejected) },
+  { head: "What counts", width: "minmax(160px, 2fr)", wideOnly: true, cell: ({ about }) => about },
 ];
 
 const KEYS = [

@@ -22,11 +22,7 @@ const COLUMNS: readonly Column<Topic>[] = [
   },
   { head: "Projection", width: 112, cell: (topic) => <Projection topic={topic} /> },
   numbers("Documents", 80, ({ topic, documents }) =>
-    documents > 0 ? (
-      <a href={links.topic(topic)}>{countText(documents)}</a>
-    ) : (
-      <span className="quiet">–</span>
-    ),
+    documents > 0 ? <a href={links.topic(topic)}>{countText(documents)}</a> : countText(0),
   ),
   numbers("Head", 64, ({ head }) => countText(Number(head))),
   numbers("Floor", 72, ({ floor }) => countText(Number(floor))),

@@ -131,7 +131,7 @@ function columnsOf(
     numbers("Retried", 76, ({ retried }) => countText(retried)),
     {
       head: isNarrow ? "" : "Action",
-      width: isNarrow ? 32 : 84,
+      width: isNarrow ? 32 : 96,
       cell: ({ name, state }) =>
         state === "paused"
           ? button(name, "resume", "Resume", `Resume ${name}`, { icon: "play" })

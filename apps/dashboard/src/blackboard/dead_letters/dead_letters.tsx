@@ -175,7 +175,7 @@ function LettersOf({ agent, agents }: LettersOfProps) {
             onEnd={loadMore}
             empty={
               all.length === 0 ? (
-                <Empty title={`No dead letters of ${agent}`} icon="ok">
+                <Empty title={`${agent} has no dead letters`} icon="ok">
                   {ABOUT}
                 </Empty>
               ) : (

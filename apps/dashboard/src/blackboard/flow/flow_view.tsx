@@ -14,7 +14,7 @@ export interface FlowViewProps {
 }
 
 /** Below this zoom it is not readable: a part of the graph is shown instead, which can be dragged. */
-const MIN_ZOOM = 0.75;
+const MIN_ZOOM = 0.8;
 /** Long enough to see where it moved. */
 const CENTRE_MS = 160;
 const PADDING = 0.02;

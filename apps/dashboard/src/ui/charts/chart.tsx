@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "react";
+import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { State } from "../feedback/state_badge.tsx";
@@ -29,15 +29,16 @@ export interface ChartProps {
   readonly format?: (value: number) => string;
 }
 
-/** A line chart over time. It is redrawn when the data or the theme changes, and created again only for other series. */
+/** A line chart over time. It is redrawn when the data change, and created again for other series or another theme. */
 export function Chart({ label, times, series, height = 160, format = String }: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot>(undefined);
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme);
   const shape = series.map((one) => `${one.label}:${one.colour ?? ""}`).join("|");
   const latest = useRef({ series, format });
   latest.current = { series, format };
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: created again for another shape alone; data follow below.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: created again for another shape or theme alone; data follow below.
   useEffect(() => {
     const element = holder.current;
     if (!element) return;
@@ -88,19 +89,19 @@ export function Chart({ label, times, series, height = 160, format = String }: C
     chart.current = plot;
     const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height }));
     size.observe(element);
-    const theme = new MutationObserver(() => plot.redraw());
-    theme.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const themes = new MutationObserver(() => setTheme(document.documentElement.dataset.theme));
+    themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     return () => {
       size.disconnect();
-      theme.disconnect();
+      themes.disconnect();
       plot.destroy();
     };
-  }, [shape, height]);
+  }, [shape, height, theme]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new chart needs the data again.
   useEffect(() => {
     chart.current?.setData([times.map((ms) => ms / 1000), ...series.map((one) => [...one.values])]);
-  }, [times, series, shape, height]);
+  }, [times, series, shape, height, theme]);
 
   return <div ref={holder} className="chart" role="img" aria-label={label} />;
 }

@@ -64,7 +64,7 @@ export function FilterInput({ label, value, onChange, keys = [], placeholder }: 
         autoComplete="off"
         spellCheck={false}
         value={value}
-        placeholder={placeholder ?? "Words, or key:value"}
+        placeholder={placeholder ?? "Filter by words or key:value"}
         onChange={(event) => onChange(event.target.value)}
         onFocus={() => setOpen(true)}
         onBlur={() => setOpen(false)}
