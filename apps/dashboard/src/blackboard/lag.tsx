@@ -1,11 +1,14 @@
 import { useKhala } from "@khala/client/react";
 import { useFetch } from "../data/fetch.ts";
+import { links } from "../router.ts";
 import { Fetched } from "../ui/feedback/fetched.tsx";
 import { Empty } from "../ui/feedback/notices.tsx";
 import { countText, plural } from "../ui/format/numbers.ts";
 import { type PartitionLag, readLag } from "./board_types.ts";
 
 const EVERY_MS = 2_000;
+/** Reads for all agents, and is none. */
+const ROUTER = "router";
 
 /** How far behind each reader is: a bar for every partition, on one scale. */
 export function Lag() {
@@ -58,7 +61,7 @@ function LagTable({ partitions, isStale }: LagTableProps) {
               <tr key={`${reader} ${row.topic}/${row.partition}`}>
                 {index === 0 && (
                   <th scope="rowgroup" rowSpan={rows.length}>
-                    {reader}
+                    {reader === ROUTER ? reader : <a href={links.agent(reader)}>{reader}</a>}
                   </th>
                 )}
                 <td className="mono">

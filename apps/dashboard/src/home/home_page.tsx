@@ -82,7 +82,11 @@ function ServerFigures({ overview: { gateway, process } }: { readonly overview: 
     [countText(gateway.sockets), gateway.sockets === 1 ? "socket" : "sockets", links.sockets()],
     [rateText(gateway.messages_per_s), "messages/s", load],
     [`${bytesText(gateway.bytes_per_s)}/s`, "sent", load],
-    [countText(gateway.slow_closes), "slow consumers closed", links.closes("slow_consumer")],
+    [
+      countText(gateway.slow_closes),
+      gateway.slow_closes === 1 ? "slow consumer closed" : "slow consumers closed",
+      links.closes("slow_consumer"),
+    ],
     [rateText(gateway.errors_per_s), "errors/s", links.errors()],
     [countText(gateway.refused), "rejected", links.errors()],
     [bytesText(process.rss_bytes), "memory", load],

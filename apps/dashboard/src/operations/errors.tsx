@@ -81,7 +81,7 @@ function ErrorPanel({ code, counted, onClose }: ErrorPanelProps) {
       <Facts
         facts={[
           ["Code", <code key="code">{code}</code>],
-          ["Count", countText(counted?.count ?? 0)],
+          counted && ["Error responses", countText(counted.count)],
           counted && ["Last", <Ago key="at" at={counted.last_at} />],
         ]}
       />

@@ -74,7 +74,6 @@ export function Clients({ topics }: { readonly topics: readonly Topic[] }) {
       rowKey={idOf}
       fields={fields}
       keys={keys}
-      placeholder="subject:ada topic:runtime.run_summaries"
       noMatch="No client matches the filter"
       empty={
         <Empty title="No subscribers" icon="sync">

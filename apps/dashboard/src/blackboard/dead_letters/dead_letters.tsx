@@ -155,11 +155,7 @@ function LettersOf({ agent, agents }: LettersOfProps) {
           options={agents.map(({ name, dead }) => ({ value: name, label: `${name} (${dead})` }))}
           onChange={(name) => setParams({ agent: name, letter: "" })}
         />
-        <UrlFilter
-          label="Filter dead letters"
-          placeholder="class:FatalError type:Draft attempts:3 replayed:no"
-          keys={KEYS}
-        />
+        <UrlFilter label="Filter dead letters" keys={KEYS} />
       </Toolbar>
       <Fetched state={state}>
         {() => (
