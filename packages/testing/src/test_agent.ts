@@ -82,13 +82,13 @@ export function testAgent<Accepts extends object, Published extends object>(
   };
 }
 
-/** Artifacts of the user "ada" of the org "acme". */
+/** Artifacts of the user "ada" of the org "demo". */
 async function artifactsOf(
   drafts: readonly ArtifactDraft[],
   schemas: Schemas,
   clock: Clock,
 ): Promise<Artifact[]> {
-  const author = { org: "acme", producedBy: "user:ada", depth: 0 };
+  const author = { org: "demo", producedBy: "user:ada", depth: 0 };
   const newId = () => crypto.randomUUID();
   const made = await makeArtifacts(drafts, author, { schemas, clock, newId });
   return made.map(({ artifact }) => artifact);

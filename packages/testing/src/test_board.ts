@@ -172,7 +172,7 @@ export function testBoard<Draft extends object = ArtifactDraft>(app: BoardApp<Dr
   return {
     clock,
     async publish(...drafts) {
-      const author = { org: "acme", producedBy: "user:ada", depth: 0 };
+      const author = { org: "demo", producedBy: "user:ada", depth: 0 };
       const rules = { schemas, clock, newId: () => crypto.randomUUID() };
       // The drafts have the types of the schemas, which check them here.
       const made = await makeArtifacts(drafts as readonly ArtifactDraft[], author, rules);

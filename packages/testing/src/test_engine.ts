@@ -48,7 +48,7 @@ export function testEngine<Params extends object>(
   factory: EngineFactory<Params>,
   { clock = systemClock, files = {} }: TestEngineOptions = {},
 ): TestedEngine<Params> {
-  const key = { convId: "c1", org: "acme", subject: "ada" };
+  const key = { convId: "c1", org: "demo", subject: "ada" };
   const engine = factory(key);
   let history: readonly TranscriptMessageJson[] = [];
   let turns = 0;

@@ -11,7 +11,7 @@ interface EventContext {
   readonly kind?: string;
   /** Who appended it; default "ada". The first one owns the stream. */
   readonly actor?: string;
-  /** Default "acme". */
+  /** Default "demo". */
   readonly org?: string;
   /** RFC 3339; default 2026-01-01T00:00:00.000Z. */
   readonly at?: string;
@@ -118,7 +118,7 @@ async function recorded(model: Model, given: readonly GivenEvent[]): Promise<Aut
   const streams = new Map<string, { owner: string; seq: bigint }>();
   const events: AuthorityEvent[] = [];
   for (const [i, { type, data = {}, ...more }] of given.entries()) {
-    const { id: streamId = "1", actor = "ada", org = "acme", at = "2026-01-01T00:00:00.000Z" } = more;
+    const { id: streamId = "1", actor = "ada", org = "demo", at = "2026-01-01T00:00:00.000Z" } = more;
     const stream = streamOf(model, type, more.kind);
     const name = `${org} ${stream.kind} ${streamId}`;
     const { owner, seq } = streams.get(name) ?? { owner: actor, seq: 0n };

@@ -18,7 +18,7 @@ export interface TestServerOptions {
 export interface TestTokenOptions {
   /** Default "ada". */
   readonly sub?: string;
-  /** Default "acme". */
+  /** Default "demo". */
   readonly org?: string;
   /** Default: every topic of the app, and every right but those of operators. */
   readonly scopes?: readonly string[];
@@ -67,7 +67,7 @@ export async function startTestServer(
   };
   return {
     ...{ url: khala.url, khala, stop },
-    async token({ sub = "ada", org = "acme", scopes = scopesOf(app) } = {}) {
+    async token({ sub = "ada", org = "demo", scopes = scopesOf(app) } = {}) {
       const { issuer } = khala.auth;
       if (!issuer) throw new Error("This server cannot mint tokens: its KHALA_AUTH_* has public keys only.");
       return (await issuer.mint({ sub, org_id: org, scopes: [...scopes] })).token;
