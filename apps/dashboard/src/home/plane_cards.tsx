@@ -40,7 +40,7 @@ export function PlaneCards({ overview, app, samples, isLive }: PlaneCardsProps) 
         trend="Updates per second"
         values={recent.map((sample) => sample.updates_per_s)}
       >
-        <Figure value={sync.lag} word="behind" href={hrefTo("sync", { sort: "lag" })} alarming />
+        <Figure value={sync.lag} word="lag" href={hrefTo("sync", { sort: "lag" })} alarming />
         <Figure value={sync.topics} word="topic" href={PAGES.sync} />
         <Figure value={sync.subscribers} word="subscriber" href={hrefTo("sync", { tab: "clients" })} />
         <Figure value={sync.resyncs} word="resync" href={links.closes("stale_cursor")} />
@@ -87,7 +87,7 @@ export function PlaneCards({ overview, app, samples, isLive }: PlaneCardsProps) 
         trend="Tasks per second"
         values={recent.map((sample) => sample.tasks_per_s)}
       >
-        <Figure value={blackboard.lag} word="behind" href={links.lag()} alarming />
+        <Figure value={blackboard.lag} word="lag" href={links.lag()} alarming />
         <Figure value={blackboard.waiting} word="queued" href={PAGES.blackboard} />
         <Figure value={blackboard.retried} word="retried" href={PAGES.blackboard} />
         <Figure value={blackboard.dead} word="dead letter" href={links.deadLetters()} alarming />
@@ -151,7 +151,7 @@ function causeOf(page: CardProps["page"], message: string): string {
 }
 
 /** These words have no plural. */
-const UNCOUNTED = new Set(["behind", "queued", "retried"]);
+const UNCOUNTED = new Set(["queued", "retried"]);
 
 interface FigureProps {
   readonly value: number;
@@ -166,7 +166,9 @@ function Figure({ value, word, href, alarming = false }: FigureProps) {
   return (
     <li>
       <a href={href} className={classNames("plane-number", alarming && value > 0 && "waiting")}>
-        <strong>{countText(value)}</strong> {value === 1 || UNCOUNTED.has(word) ? word : `${word}s`}
+        {word === "lag" && "lag "}
+        <strong>{countText(value)}</strong>
+        {word !== "lag" && ` ${value === 1 || UNCOUNTED.has(word) ? word : `${word}s`}`}
       </a>
     </li>
   );
