@@ -96,7 +96,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
   test("show the whole flow of the demo on a laptop", async () => {
     await using visitor = await demo.visitor({ viewport: { width: 1280, height: 800 } });
     const page = await live(await visitor.open(`${demo.url}/blackboard`));
-    await page.locator(".react-flow__node", { hasText: "publisher" }).waitFor();
+    await page.locator('[data-id="agent:publisher"]').waitFor();
     await eventually("every node is in the frame", () => page.evaluate<boolean>(FLOW_FITS));
     expect(visitor.problems).toEqual([]);
   });
