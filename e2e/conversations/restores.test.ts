@@ -5,6 +5,7 @@ import { startConversations } from "@khala/test-support/servers/conversations";
 import { expect, test } from "vitest";
 import { openDatabase } from "../../packages/server/src/database/database.ts";
 import { migrate } from "../../packages/server/src/database/migrate.ts";
+import { systemClock } from "../../packages/server/src/kit/clock.ts";
 
 type Server = Awaited<ReturnType<typeof startConversations>>;
 
@@ -26,10 +27,13 @@ async function cursorOf(server: Server, convId: string): Promise<string> {
   return cursor!;
 }
 
+const anHourBehind = { ...systemClock, now: () => systemClock.now() - 3_600_000 };
+
 test.for([
-  ["beyond the end", []],
-  ["of an entry that another has replaced", ["third", "fourth", "fifth"]],
-] as const)("after a restore a cursor %s gets resync and a snapshot", async ([, later]) => {
+  ["beyond the end", [], systemClock],
+  ["of an entry that another has replaced", ["third", "fourth", "fifth"], systemClock],
+  ["of an entry that one with an earlier time has replaced", ["third", "fourth", "fifth"], anHourBehind],
+] as const)("after a restore a cursor %s gets resync and a snapshot", async ([, later, clock]) => {
   const convId = "conv-1";
   await using postgres = await PostgresServer.start();
   const { log } = await testContext();
@@ -54,10 +58,10 @@ test.for([
     cursor = await cursorOf(server, convId);
   }
   await restore();
-  await using server = await startConversations(postgres.url);
+  await using server = await startConversations(postgres.url, { clock });
   await answer(server, convId, ...later);
   // One that has not written them itself reads them from the database.
-  await using other = await startConversations(postgres.url);
+  await using other = await startConversations(postgres.url, { clock });
   await using client = await other.connect(convId, { after: cursor });
   await client.first("resync");
   await client.first("snapshot");

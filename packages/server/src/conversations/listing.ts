@@ -208,7 +208,7 @@ export async function readLogPage(
   if (page?.epoch !== opened.epoch) return { events: [], next: undefined };
   const { epoch, head, entries } = page;
   const first = entries[0]?.seq ?? head.seq + 1n;
-  if (after && (after.epoch !== epoch || after.seq > head.seq || first > after.seq + 1n)) throw stale();
+  if (after && (after.epoch !== epoch || after.seq > head.seq || first !== after.seq + 1n)) throw stale();
   const last = entries.at(-1);
   return {
     events: entries.map((entry) => eventFrame(convId, epoch, entry).json),

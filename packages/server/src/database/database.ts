@@ -68,7 +68,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   // An unhandled error event would end the process. The running statement fails as well, and its caller handles that.
   const broke = (error: Error) => options.log.debug({ err: error.message }, "a database connection failed");
   let server: string | undefined;
-  let newServer: Parameters<Database["onNewServer"]>[0] = async () => {};
+  const newServerWork: Parameters<Database["onNewServer"]>[0][] = [];
   /** The server that is being greeted, by one connection for all. */
   let greeted: { readonly server: string; readonly done: Promise<void> } | undefined;
 
@@ -110,7 +110,9 @@ export function openDatabase(options: DatabaseOptions): Database {
 
   async function greet(client: pg.ClientBase): Promise<void> {
     try {
-      await inTransaction(client, newServer);
+      await inTransaction(client, async (tx) => {
+        for (const work of newServerWork) await work(tx);
+      });
     } catch (error) {
       greeted = undefined;
       throw error;
@@ -196,7 +198,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     server: () => server,
 
     onNewServer(work) {
-      newServer = work;
+      newServerWork.push(work);
     },
 
     async connect() {

@@ -136,12 +136,8 @@ export class Attachment implements Follower {
 
   async #beginAfter(cursor: Cursor, run: RunJson | null): Promise<void> {
     const reader = this.#reader;
-    // The cursor may come from a server that is ahead of this one.
-    if (cursor.epoch === reader.epoch && cursor.seq > reader.head.seq) await reader.refresh();
+    const foreign = cursor.epoch === reader.epoch && !(await reader.knows(cursor));
     if (this.#closed) return;
-    const { seq, time } = reader.head;
-    const foreign =
-      cursor.epoch === reader.epoch && (cursor.seq > seq || (cursor.seq === seq && cursor.time < time));
     if (foreign || cursor.epoch !== reader.epoch) {
       this.#hello(run);
       return this.#resync(foreign ? "foreign_cursor" : this.#wasDeleted(cursor) ? "deleted" : "trimmed");

@@ -18,9 +18,7 @@ export async function* followReader(
   signal: AbortSignal,
 ): AsyncGenerator<FollowedEvent, void, undefined> {
   if (cursor.epoch !== reader.epoch) throw stale();
-  // The cursor may come from a server that is ahead of this one.
-  if (cursor.seq > reader.head.seq) await reader.refresh();
-  if (cursor.seq > reader.head.seq) throw stale();
+  if (!(await reader.knows(cursor))) throw stale();
   const wake = new Wake();
   const follower = { deliver: () => wake.wake(), ended: () => wake.wake() };
   let position: Position = cursor;

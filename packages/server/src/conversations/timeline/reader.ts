@@ -152,6 +152,14 @@ export class ConversationReader implements Watcher, TickListener {
     this.#live.delete(follower);
   }
 
+  /** Whether a position is not beyond the head. `after` decides about one before it. */
+  async knows({ seq, time }: Position): Promise<boolean> {
+    const isBeyond = () => seq > this.head.seq || (seq === this.head.seq && time !== this.head.time);
+    // It may come from a server that is ahead of this one.
+    if (isBeyond()) await this.refresh();
+    return !isBeyond();
+  }
+
   /** The entries from a position to the head, from memory or from the log; undefined when some were trimmed. */
   async after(position: Position): Promise<readonly Entry[] | undefined> {
     const inMemory = this.#recent.after(position);

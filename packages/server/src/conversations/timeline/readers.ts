@@ -153,8 +153,9 @@ export function openReaders(context: Context, options: ReadersOptions): Readers 
         batch.forEach(({ reader }, i) => {
           const bounds = heads[i];
           const same = bounds?.epoch === reader!.epoch;
-          if (same && bounds.head.seq === reader!.head.seq) return;
-          if (same && bounds.head.seq > reader!.head.seq) missing += bounds.head.seq - reader!.head.seq;
+          const { seq, time } = reader!.head;
+          if (same && bounds.head.seq === seq && bounds.head.time === time) return;
+          if (same && bounds.head.seq > seq) missing += bounds.head.seq - seq;
           reader!.missed();
         });
       });

@@ -41,10 +41,13 @@ test("returns entries unchanged, however often they are read", () => {
         const recent = new RecentEntries({ seq: 0n, time: 1_700_000_000_000 }, limit);
         const added: Entry[] = [];
         let time = 1_700_000_000_000;
+        // A position has the time of its own entry, or of the one that follows.
         const check = () => {
-          const kept = added.findIndex((_, i) => recent.after({ seq: BigInt(i), time }) !== undefined);
+          const kept = added.findIndex(({ seq, time }) => recent.after({ seq: seq - 1n, time }));
           if (kept < 0) return expect(recent.after(added.at(-1) ?? { seq: 0n, time })).toEqual([]);
-          expect(recent.after({ seq: BigInt(kept), time })).toEqual(added.slice(kept));
+          expect(recent.after({ seq: BigInt(kept), time: added[kept]!.time })).toEqual(added.slice(kept));
+          for (const [i, entry] of added.entries())
+            if (i >= kept) expect(recent.after(entry)).toEqual(added.slice(i + 1));
         };
         for (const { data, ms, ask } of steps) {
           time += ms;
@@ -63,10 +66,13 @@ test("does not know a position whose entry was replaced", () => {
   const entry = { seq: 1n, time: 5, data: JSON.stringify({ event: {} }) };
   recent.add(entry);
   expect(recent.after({ seq: 1n, time: 5 })).toEqual([]);
-  expect(recent.after({ seq: 1n, time: 6 })).toEqual([]);
+  expect(recent.after({ seq: 1n, time: 6 })).toBeUndefined();
   expect(recent.after({ seq: 1n, time: 4 })).toBeUndefined();
   expect(recent.after({ seq: 0n, time: 3 })).toHaveLength(1);
   expect(recent.after({ seq: 0n, time: 2 })).toBeUndefined();
+  expect(recent.after({ seq: 0n, time: 4 })).toBeUndefined();
+  // A cursor from before the entry was appended.
+  expect(recent.after({ seq: 0n, time: 5 })).toHaveLength(1);
 });
 
 test("tells a replaced entry by its time, and contradicts no unknown or next position", () => {

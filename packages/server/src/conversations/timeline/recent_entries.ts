@@ -42,9 +42,11 @@ export class RecentEntries {
   after({ seq, time }: Position): readonly Entry[] | undefined {
     if (seq < this.#base.seq) return undefined;
     const at = Number(seq - this.#base.seq);
-    // A store that lost its last writes reuses their numbers: then this is another entry.
+    // A store that lost its last writes reuses their numbers: then this is another entry. A position has the time of its own
+    // entry, or of the one that follows.
     const known = this.#timeOf(at);
     if (known === undefined || known > time) return undefined;
+    if (known < time && this.#timeOf(at + 1) !== time) return undefined;
     return at === this.#count ? [] : this.#entries().slice(at);
   }
 

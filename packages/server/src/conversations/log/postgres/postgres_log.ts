@@ -78,6 +78,8 @@ export function openPostgresLog(
   const watchers = new Watchers(context);
   const tailReader = new TailReader(database, context, watchers);
   const ttl = Math.max(1, Math.round(ttlMs));
+  // Before the first append there: a restored database gives lost numbers again, and the append would look contiguous.
+  database.onNewServer(async () => watchers.allMissed());
 
   const appends = new GroupCommit<Append, Bounds>({
     commit: (batch) => commitEach(context, batch, { commit, isIdempotent: false }),
@@ -171,7 +173,6 @@ export function openPostgresLog(
       const rows = await database.query<PageRow>({
         name: "log_read",
         text: READ,
-        // A restored database gives lost numbers to later entries: the one at the position itself is then part of the page.
         values: [stream, after.seq, limits.entries, limits.bytes, after.time],
       });
       const bounds = rows[0] && boundsOf(rows[0]);

@@ -77,6 +77,7 @@ export class TailReader {
         requests.map(({ position }) => position.seq),
         MAX_ENTRIES,
         MAX_BYTES,
+        requests.map(({ position }) => position.time),
       ],
     });
     const byStream = Map.groupBy(rows, ({ n }) => n);
@@ -91,6 +92,8 @@ export class TailReader {
       if (first.head !== position.seq) this.#watchers.missed(stream);
       return;
     }
+    // Another entry has the position's number: the watchers compare for themselves.
+    if (first.entry === position.seq) return this.#watchers.missed(stream);
     const entries: Entry[] = rows.map(({ entry, at, data }) => ({ seq: entry!, time: Number(at), data }));
     this.#watchers.appended(stream, { epoch: first.epoch, entries });
     if (entries.at(-1)!.seq < first.head) this.onWakeup(stream);
