@@ -10,6 +10,8 @@ const stream = (changes: Partial<LockedStream> = {}): LockedStream => ({
   ttlS: undefined,
   expiresAt: undefined,
   tail: 10n,
+  writtenAt: 5n,
+  now: 6n,
   closed: false,
   gone: false,
   seq: undefined,
@@ -34,6 +36,7 @@ test("an append moves the tail by its bytes", () => {
     kind: "appended",
     id: 1n,
     tail: 14n,
+    writtenAt: 6n,
     closed: false,
   });
 });
@@ -83,10 +86,16 @@ test("compares Stream-Seq by bytes, not as numbers", () => {
 test("a closed stream refuses appends, can be closed again, and recognises the request that closed it", () => {
   const closed = stream({ closed: true, closedBy: claim(0n, 7n) });
   const nothing = { data: Buffer.alloc(0), contentType: undefined, close: true };
-  expect(decideAppend(closed, undefined, append())).toEqual({ kind: "closed", id: 1n, tail: 10n });
+  expect(decideAppend(closed, undefined, append())).toEqual({
+    kind: "closed",
+    id: 1n,
+    tail: 10n,
+    writtenAt: 5n,
+  });
   expect(decideAppend(closed, undefined, append(nothing))).toMatchObject({
     kind: "appended",
     tail: 10n,
+    writtenAt: 5n,
     closed: true,
   });
   expect(decideAppend(closed, claim(0n, 7n), append({ claim: claim(0n, 7n) }))).toMatchObject({

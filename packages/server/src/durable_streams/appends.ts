@@ -1,6 +1,7 @@
 import { may } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import type { Outcome } from "../kit/group_commit.ts";
+import { NOW } from "./pages.ts";
 import {
   type Append,
   type AppendOutcome,
@@ -19,7 +20,7 @@ interface Producer extends Accepted {
 
 /** The changes of a batch. */
 interface Changes {
-  readonly chunks: { stream: bigint; position: bigint; data: Buffer }[];
+  readonly chunks: { stream: bigint; position: bigint; data: Buffer; writtenAt: bigint }[];
   readonly producers: Map<string, Producer>;
   readonly streams: Set<LockedStream>;
 }
@@ -61,12 +62,14 @@ function apply(
   const outcome = decideAppend(stream, key === undefined ? undefined : known.get(key), append);
   if (outcome.kind !== "appended") return outcome;
   changes.streams.add(stream);
-  if (data.length > 0) changes.chunks.push({ stream: stream.id, position: outcome.tail, data });
+  const { tail, writtenAt } = outcome;
+  if (data.length > 0) changes.chunks.push({ stream: stream.id, position: tail, data, writtenAt });
   if (claim && key !== undefined) {
     known.set(key, claim);
     changes.producers.set(key, { stream: stream.id, ...claim });
   }
-  stream.tail = outcome.tail;
+  stream.tail = tail;
+  stream.writtenAt = writtenAt;
   if (seq !== undefined) stream.seq = seq;
   if (close && !stream.closed) {
     stream.closed = true;
@@ -80,8 +83,8 @@ async function lockStreams(tx: Tx, appends: readonly Append[]): Promise<Map<stri
   const names = [...new Map(appends.map(({ name }) => [streamKey(name), name])).values()];
   const rows = await tx.query<LockedRow>({
     name: "durable_streams_lock",
-    text: `SELECT id, org_id, path, owner, content_type, ttl_s, expires_at, closed, tail, gone, seq,
-        closed_by, closed_epoch, closed_seq
+    text: `SELECT id, org_id, path, owner, content_type, ttl_s, expires_at, closed, tail, written_at, gone, seq,
+        closed_by, closed_epoch, closed_seq, greatest(written_at, ${NOW}) AS now
       FROM runtime.durable_streams AS stream
       JOIN unnest($1::text[], $2::text[]) AS wanted (org_id, path) USING (org_id, path)
       WHERE dies_at IS NULL OR dies_at > clock_timestamp()
@@ -101,6 +104,8 @@ interface LockedRow {
   expires_at: string | null;
   closed: boolean;
   tail: bigint;
+  written_at: bigint;
+  now: bigint;
   gone: boolean;
   seq: string | null;
   closed_by: string | null;
@@ -115,6 +120,8 @@ function lockedStream(row: LockedRow): LockedStream {
     owner: row.owner,
     gone: row.gone,
     tail,
+    writtenAt: row.written_at,
+    now: row.now,
     closed,
     contentType: row.content_type,
     ttlS: row.ttl_s ?? undefined,
@@ -149,12 +156,13 @@ async function storeChanges(tx: Tx, { chunks, producers, streams }: Changes): Pr
   if (chunks.length > 0)
     await tx.query({
       name: "durable_streams_chunks",
-      text: `INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
-        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])`,
+      text: `INSERT INTO runtime.durable_stream_chunks (stream_id, position, data, written_at)
+        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[])`,
       values: [
         chunks.map(({ stream }) => stream),
         chunks.map(({ position }) => position),
         chunks.map(({ data }) => data),
+        chunks.map(({ writtenAt }) => writtenAt),
       ],
     });
   const claims = [...producers.values()];
@@ -177,11 +185,11 @@ async function storeChanges(tx: Tx, { chunks, producers, streams }: Changes): Pr
     await tx.query({
       name: "durable_streams_written",
       text: `UPDATE runtime.durable_streams AS stream
-        SET tail = new.tail, seq = new.seq, closed = new.closed,
+        SET tail = new.tail, written_at = new.written_at, seq = new.seq, closed = new.closed,
           closed_by = new.closed_by, closed_epoch = new.closed_epoch, closed_seq = new.closed_seq,
           dies_at = CASE WHEN ttl_s IS NULL THEN dies_at ELSE clock_timestamp() + ttl_s * interval '1 second' END
-        FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[], $6::bigint[], $7::bigint[])
-          AS new (id, tail, seq, closed, closed_by, closed_epoch, closed_seq)
+        FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[], $6::bigint[], $7::bigint[],
+          $8::bigint[]) AS new (id, tail, seq, closed, closed_by, closed_epoch, closed_seq, written_at)
         WHERE stream.id = new.id`,
       values: [
         written.map(({ id }) => id),
@@ -191,6 +199,7 @@ async function storeChanges(tx: Tx, { chunks, producers, streams }: Changes): Pr
         written.map(({ closedBy }) => closedBy?.producer ?? null),
         written.map(({ closedBy }) => closedBy?.epoch ?? null),
         written.map(({ closedBy }) => closedBy?.seq ?? null),
+        written.map(({ writtenAt }) => writtenAt),
       ],
     });
 }
@@ -213,6 +222,9 @@ export type Accepted = Pick<Claim, "epoch" | "seq">;
 /** A locked stream, updated by each accepted append of the batch. */
 export interface LockedStream extends Omit<Stream, "forkRequest" | "inherited"> {
   tail: bigint;
+  writtenAt: bigint;
+  /** The time of an append now, in microseconds; never before the newest one. */
+  readonly now: bigint;
   closed: boolean;
   seq: string | undefined;
   closedBy: Claim | undefined;
@@ -227,14 +239,15 @@ export function decideAppend(
   last: Accepted | undefined,
   append: Append,
 ): AppendOutcome {
-  const { id, tail } = stream;
+  const { id, tail, writtenAt } = stream;
+  const end = { id, tail, writtenAt };
   const { claim } = append;
   if (stream.closed) {
     if (claim && sameClaim(claim, stream.closedBy))
-      return { kind: "duplicate", id, tail, closed: true, seq: claim.seq };
+      return { kind: "duplicate", ...end, closed: true, seq: claim.seq };
     // Closing twice is no error, unless another producer closed it.
-    if (append.data.length === 0 && !claim) return { kind: "appended", id, tail, closed: true };
-    return { kind: "closed", id, tail };
+    if (append.data.length === 0 && !claim) return { kind: "appended", ...end, closed: true };
+    return { kind: "closed", ...end };
   }
   if (append.contentType !== undefined && mediaType(append.contentType) !== mediaType(stream.contentType))
     return { kind: "other_type", contentType: stream.contentType };
@@ -242,7 +255,9 @@ export function decideAppend(
   if (refusal) return refusal;
   if (append.seq !== undefined && stream.seq !== undefined && !above(append.seq, stream.seq))
     return { kind: "seq_not_above", last: stream.seq };
-  return { kind: "appended", id, tail: tail + BigInt(append.data.length), closed: append.close };
+  const { length } = append.data;
+  const newEnd = length > 0 ? { id, tail: tail + BigInt(length), writtenAt: stream.now } : end;
+  return { kind: "appended", ...newEnd, closed: append.close };
 }
 
 /** Why a producer's claim is not the next one; undefined when it is. */
@@ -252,10 +267,10 @@ function refusalOf(
   claim: Claim,
 ): AppendOutcome | undefined {
   const { epoch, seq } = claim;
+  const { id, tail, writtenAt, closed } = stream;
   if (last && epoch < last.epoch) return { kind: "stale_epoch", epoch: last.epoch };
   if (last && epoch > last.epoch) return seq === 0n ? undefined : { kind: "epoch_not_at_zero" };
-  if (last && seq <= last.seq)
-    return { kind: "duplicate", id: stream.id, tail: stream.tail, closed: stream.closed, seq: last.seq };
+  if (last && seq <= last.seq) return { kind: "duplicate", id, tail, writtenAt, closed, seq: last.seq };
   const expected = last ? last.seq + 1n : 0n;
   return seq === expected ? undefined : { kind: "gap", expected, received: seq };
 }

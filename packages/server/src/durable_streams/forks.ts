@@ -2,7 +2,8 @@ import { KhalaError } from "@khala/contracts";
 import type { Database } from "../database/database.ts";
 import { messagesLength } from "./json_mode.ts";
 import type { Offset } from "./offset.ts";
-import { type Fork, isJson, type Stream } from "./stream.ts";
+import { isWritten } from "./pages.ts";
+import { type Fork, type Inherited, isJson, type Stream } from "./stream.ts";
 
 /** A fork copies the data it inherits, in one statement. */
 const MAX_INHERITED_BYTES = 64n << 20n;
@@ -21,7 +22,7 @@ export interface ForkRequest {
 export async function forkOf(database: Database, source: Stream, request: ForkRequest): Promise<Fork> {
   const { offset, sub } = request;
   const begin = offset === undefined ? source.tail : positionIn(source, offset);
-  if (begin === undefined)
+  if (begin === undefined || (offset && !(await isKnown(database, source, offset))))
     throw new KhalaError("invalid_request", "Stream-Fork-Offset must be -1, or an offset of the source.", {
       field: "stream-fork-offset",
     });
@@ -40,8 +41,18 @@ export function positionIn(stream: Stream, { stream: id, position }: Offset): bi
   return end !== undefined && position <= end ? position : undefined;
 }
 
+/** Whether the append that an offset names is in the stream. */
+async function isKnown(database: Database, { id }: Stream, offset: Offset): Promise<boolean> {
+  const [row] = await database.query<{ known: boolean }>({
+    name: "durable_streams_fork_offset",
+    text: `SELECT ${isWritten("$1", "$2::bigint", "$3::bigint")} AS known`,
+    values: [id, offset.position, offset.writtenAt],
+  });
+  return row!.known;
+}
+
 /** The inherited part of a source, with the streams whose offsets a fork accepts. */
-export function inheritedOf({ source, at }: Fork): Offset[] {
+export function inheritedOf({ source, at }: Fork): Inherited[] {
   const before = source.inherited.map(({ stream, position }) => ({
     stream,
     position: position < at ? position : at,

@@ -1,7 +1,7 @@
 import { may, notFound } from "../access/access.ts";
 import type { Database } from "../database/database.ts";
 import { inheritedOf } from "./forks.ts";
-import { findStream, type StreamRow, streamOf } from "./pages.ts";
+import { findStream, NOW, type StreamRow, streamOf } from "./pages.ts";
 import { type Fork, mediaType, type Stream, type StreamConfig, type StreamName } from "./stream.ts";
 
 /** The batch sizes of a sweep. */
@@ -52,20 +52,23 @@ async function insertStream(
       name: "durable_streams_create",
       text: `WITH stream AS (
           INSERT INTO runtime.durable_streams
-            (org_id, path, content_type, ttl_s, expires_at, closed, tail, dies_at, owner,
+            (org_id, path, content_type, ttl_s, expires_at, closed, tail, written_at, dies_at, owner,
               forked_from, fork_request, inherited)
           VALUES ($1, $2, $3, $4::bigint, $5, $6, $11::bigint + octet_length($7::bytea),
+            CASE WHEN octet_length($7::bytea) > 0 THEN ${NOW} ELSE coalesce((
+              SELECT written_at FROM runtime.durable_stream_chunks WHERE stream_id = $10 AND $11 > 0 AND position >= $11
+              ORDER BY position LIMIT 1), 0) END,
             coalesce($8::timestamptz, clock_timestamp() + $4::bigint * interval '1 second'), $9, $10, $12, $13)
           ON CONFLICT (org_id, path) DO NOTHING
-          RETURNING id, owner, content_type, ttl_s, expires_at, closed, tail, gone, fork_request, inherited
+          RETURNING id, owner, content_type, ttl_s, expires_at, closed, tail, written_at, gone, fork_request, inherited
         ), chunk AS (
-          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
-          SELECT id, tail, $7::bytea FROM stream WHERE octet_length($7::bytea) > 0
+          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data, written_at)
+          SELECT id, tail, $7::bytea, written_at FROM stream WHERE octet_length($7::bytea) > 0
         ), copied AS (
           -- The last chunk may reach beyond the fork.
-          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data)
+          INSERT INTO runtime.durable_stream_chunks (stream_id, position, data, written_at)
           SELECT stream.id, least(chunk.position, $11), substring(chunk.data FOR
-            (octet_length(chunk.data) - greatest(chunk.position - $11, 0))::integer)
+            (octet_length(chunk.data) - greatest(chunk.position - $11, 0))::integer), chunk.written_at
           FROM stream JOIN runtime.durable_stream_chunks AS chunk ON chunk.stream_id = $10
           WHERE $11 > 0 AND chunk.position <= (
             SELECT min(position) FROM runtime.durable_stream_chunks WHERE stream_id = $10 AND position >= $11)

@@ -9,6 +9,7 @@ import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { commitAppends } from "./appends.ts";
 import { type ForkRequest, forkOf } from "./forks.ts";
 import { createStream, removeStream, sweep } from "./lifecycle.ts";
+import type { Offset } from "./offset.ts";
 import { findStream, type Page, readPage } from "./pages.ts";
 import type { Append, AppendOutcome, Stream, StreamConfig, StreamName } from "./stream.ts";
 import { type Watcher, Watchers } from "./watchers.ts";
@@ -29,7 +30,7 @@ export interface DurableStreams extends Service {
   append(append: Append): Promise<AppendOutcome>;
   find(name: StreamName): Promise<Stream | undefined>;
   /** The page after a position, about a megabyte at most. */
-  read(name: StreamName, after: bigint): Promise<Page | undefined>;
+  read(name: StreamName, after: Pick<Offset, "position" | "writtenAt">): Promise<Page | undefined>;
   /** Deletes the stream; false when it does not exist, "gone" when it was deleted before and is kept for its forks. */
   remove(name: StreamName): Promise<boolean | "gone">;
   watch(id: bigint): Watcher;

@@ -24,13 +24,18 @@ export interface Stream extends StreamConfig {
   readonly owner: string;
   /** Its length in bytes: the position of its end. */
   readonly tail: bigint;
+  /** The time of the newest append, in microseconds; 0 without one. */
+  readonly writtenAt: bigint;
   /** Deleted, and kept in name only because it has forks. */
   readonly gone: boolean;
   /** As which fork it was asked for; undefined for other streams. */
   readonly forkRequest: string | undefined;
   /** For a fork: the streams that it inherits from, up to where. Their offsets are valid here. */
-  readonly inherited: readonly Offset[];
+  readonly inherited: readonly Inherited[];
 }
+
+/** A stream that a fork inherits from, and up to where. */
+export type Inherited = Omit<Offset, "writtenAt">;
 
 /** The point where a new stream leaves another one. */
 export interface Fork {
@@ -61,19 +66,16 @@ export interface Append {
   readonly claim: Claim | undefined;
 }
 
+/** The end of a stream. */
+export type Tail = Pick<Stream, "id" | "tail" | "writtenAt">;
+
 /** The result of an append. */
 export type AppendOutcome =
   | { readonly kind: "missing" }
   | { readonly kind: "gone" }
-  | { readonly kind: "appended"; readonly id: bigint; readonly tail: bigint; readonly closed: boolean }
-  | {
-      readonly kind: "duplicate";
-      readonly id: bigint;
-      readonly tail: bigint;
-      readonly closed: boolean;
-      readonly seq: bigint;
-    }
-  | { readonly kind: "closed"; readonly id: bigint; readonly tail: bigint }
+  | ({ readonly kind: "appended"; readonly closed: boolean } & Tail)
+  | ({ readonly kind: "duplicate"; readonly closed: boolean; readonly seq: bigint } & Tail)
+  | ({ readonly kind: "closed" } & Tail)
   | { readonly kind: "other_type"; readonly contentType: string }
   | { readonly kind: "stale_epoch"; readonly epoch: bigint }
   | { readonly kind: "epoch_not_at_zero" }

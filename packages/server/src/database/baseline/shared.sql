@@ -128,6 +128,8 @@ CREATE TABLE runtime.durable_streams (
   dies_at timestamptz,
   -- Length in bytes.
   tail bigint NOT NULL DEFAULT 0,
+  -- The time of the newest append.
+  written_at bigint NOT NULL DEFAULT 0,
   -- The newest Stream-Seq. The protocol compares it byte by byte.
   seq text COLLATE "C",
   closed boolean NOT NULL DEFAULT false,
@@ -153,6 +155,8 @@ CREATE TABLE runtime.durable_stream_chunks (
   -- The chunk's end, in bytes from the start of the stream.
   position bigint NOT NULL,
   data bytea NOT NULL,
+  -- The time of the append, in microseconds. Part of every offset: after a restore another append may end at this position.
+  written_at bigint NOT NULL,
   PRIMARY KEY (stream_id, position)
 );
 

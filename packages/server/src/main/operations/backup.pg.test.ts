@@ -46,7 +46,7 @@ async function fill(database: Database): Promise<void> {
       values: [`p${i}`, text, i % 2 ? text : null],
     });
   await database.query({
-    text: "INSERT INTO runtime.durable_stream_chunks SELECT 1, n, $1 FROM generate_series(1, 20) n",
+    text: "INSERT INTO runtime.durable_stream_chunks SELECT 1, n, $1, n FROM generate_series(1, 20) n",
     values: [randomBytes(100_000)],
   });
   // Rows that refer to rows that refer to rows.

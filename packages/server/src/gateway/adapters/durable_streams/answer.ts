@@ -1,11 +1,11 @@
 import { KhalaError } from "@khala/contracts";
 import type { FastifyReply } from "fastify";
 import { formatOffset } from "../../../durable_streams/offset.ts";
-import type { AppendOutcome, Claim, Stream } from "../../../durable_streams/stream.ts";
+import type { AppendOutcome, Claim, Tail } from "../../../durable_streams/stream.ts";
 
 /** The offset of a stream's end. */
-export function tailOffset({ id, tail }: Pick<Stream, "id" | "tail">): string {
-  return formatOffset({ stream: id, position: tail });
+export function tailOffset({ id, tail, writtenAt }: Tail): string {
+  return formatOffset({ stream: id, position: tail, writtenAt });
 }
 
 /** The error for a stream that does not exist, or belongs to another org. */

@@ -1,6 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import { positionIn } from "../../../durable_streams/forks.ts";
-import type { Offset } from "../../../durable_streams/offset.ts";
+import { BEGINNING, type Offset } from "../../../durable_streams/offset.ts";
 import type { Page } from "../../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../../durable_streams/store.ts";
 import type { StreamName } from "../../../durable_streams/stream.ts";
@@ -9,7 +9,7 @@ import { noStream, streamGone } from "./answer.ts";
 import type { Start } from "./request.ts";
 
 /** Beyond every position: a read from here is empty and returns the tail. */
-const BEYOND = 10n ** 16n;
+const BEYOND = { position: 10n ** 16n, writtenAt: 0n };
 
 /** Cursors count intervals of this length since then. */
 const CURSOR_SINCE = Date.UTC(2024, 9, 9);
@@ -18,22 +18,22 @@ const CURSOR_JITTER = 180;
 
 /** Reads from where the request begins. */
 export async function readFrom(streams: DurableStreams, name: StreamName, start: Start): Promise<Page> {
-  const after = start === "beginning" ? 0n : start === "now" ? BEYOND : start.position;
+  const after = start === "beginning" ? BEGINNING : start === "now" ? BEYOND : start;
   const page = await streams.read(name, after);
   if (!page) throw noStream();
   if (page.stream.gone) throw streamGone();
   // An offset of a stream that was deleted and created again, or of a database before a restore.
-  if (typeof start === "object" && positionIn(page.stream, start) === undefined)
+  if (typeof start === "object" && (!page.known || positionIn(page.stream, start) === undefined))
     throw new KhalaError(
       "stale_cursor",
-      "The stream was created again since that offset. Read from offset=-1.",
+      "The stream was created again since that offset, or the database was restored. Read from offset=-1.",
     );
   return page;
 }
 
 /** The end of a page. */
-export function endOf({ stream, end }: Page): Offset {
-  return { stream: stream.id, position: end };
+export function endOf({ stream, end, writtenAt }: Page): Offset {
+  return { stream: stream.id, position: end, writtenAt };
 }
 
 /** Whether the page ends at the tail. */

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import type { ForkRequest } from "../../../durable_streams/forks.ts";
-import { type Offset, parseOffset } from "../../../durable_streams/offset.ts";
+import { BEGINNING, type Offset, parseOffset } from "../../../durable_streams/offset.ts";
 import type { Claim, StreamConfig } from "../../../durable_streams/stream.ts";
 
 /** The start of a read: the first byte, the current end, or an offset from an earlier answer. */
@@ -12,8 +12,6 @@ export type Start = "beginning" | "now" | Offset;
 export type Live = "long-poll" | "sse" | undefined;
 
 const FORK_HEADERS = ["stream-fork-offset", "stream-fork-sub-offset"];
-/** The offset before everything in every stream. */
-const BEGINNING = { stream: 0n, position: 0n };
 const MAX_PATH = 600;
 const MAX_PRODUCER_ID = 256;
 const MAX_SEQ = 256;

@@ -57,10 +57,10 @@ export async function* sseEvents(
 
 /** The page without an incomplete UTF-8 character at its end: events are text, and would corrupt it. */
 function wholeCharacters(page: Page): Page {
-  const { stream, data, end } = page;
-  if (needsBase64(stream.contentType) || complete(page)) return page;
+  const { data, end } = page;
+  if (needsBase64(page.stream.contentType) || complete(page)) return page;
   const begun = unfinished(data);
-  return begun === 0 ? page : { stream, data: data.subarray(0, -begun), end: end - BigInt(begun) };
+  return begun === 0 ? page : { ...page, data: data.subarray(0, -begun), end: end - BigInt(begun) };
 }
 
 /** The number of trailing bytes that are the beginning of a UTF-8 character. */
