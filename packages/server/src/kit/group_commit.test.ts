@@ -153,6 +153,25 @@ test("commits a queue of any length", async () => {
   expect(await writes[0]).toBe("x");
 });
 
+test("an error between two commits fails what waits, and the next write begins again", async () => {
+  let broken = true;
+  const queue = new GroupCommit<string, string>({
+    commit: async (items) => items.map((ok) => ({ ok })),
+    sizeOf: () => 1,
+    get maxItems() {
+      if (broken) throw new Error("broken");
+      return 100;
+    },
+    maxBytes: 1_000,
+    maxWaitingBytes: 2_000,
+  });
+  const outcomes = await Promise.allSettled(["a", "b"].map((item) => queue.write(item)));
+  expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+  broken = false;
+  await queue.drain();
+  expect(await queue.write("c")).toBe("c");
+});
+
 test("a callback that throws fails its writer alone", async () => {
   const refuse = (item: string) => {
     if (item === "bad") throw new Error("cannot be counted");

@@ -33,6 +33,43 @@ function watched(database: Database) {
   return { seen, database: watching };
 }
 
+test.for(["40001", "40P01"])("a batch that is rolled back with %s is repeated whole", async (code) => {
+  await using store = await testDatabase({ poolSize: 12 });
+  const heard = new Heard();
+  const attempts = new Map<string, Statement[]>();
+  const refusing: Database = {
+    ...store.database,
+    async query<T>(statement: Statement) {
+      const { name = "" } = statement;
+      if (name !== "board_put" && name !== "board_settle") return store.database.query<T>(statement);
+      const all = [...(attempts.get(name) ?? []), statement];
+      attempts.set(name, all);
+      if (all.length <= 2) throw Object.assign(new Error("rolled back"), { code });
+      return store.database.query<T>(statement);
+    },
+  };
+  const board = await openPostgresBoard(refusing, await testContext(), {
+    agents: [rules("a")],
+    route: routeByTags,
+    routes: true,
+    observer: heard,
+    wakeups: { send() {} },
+    pollMs: 50,
+  });
+  try {
+    board.consume(new Worker("a", () => done()));
+    const artifacts = range(1, 20).map((payload) => makeTestArtifact({ to: "a", payload }));
+    expect(await board.publish(artifacts)).toEqual(artifacts.map(() => "published"));
+    await until("all are done", () => heard.settledBy("a").length === 20);
+    for (const name of ["board_put", "board_settle"]) {
+      const [first, second, third] = attempts.get(name)!.map(({ values }) => values);
+      expect([second, third], name).toEqual([first, first]);
+    }
+  } finally {
+    await board.stop();
+  }
+});
+
 test("servers whose agents publish to each other under the same keys never deadlock", async () => {
   await using store = await testDatabase({ poolSize: 12 });
   const { database, seen } = watched(store.database);
