@@ -1,9 +1,10 @@
-import { spawn } from "node:child_process";
+import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Readable } from "node:stream";
 import { eventually } from "@khala/test-support/kit/eventually";
 import { bareEnv } from "@khala/test-support/processes/bare_env";
 import { startKhala } from "@khala/test-support/processes/processes";
@@ -23,8 +24,10 @@ afterEach(() => rm(folder, { recursive: true, force: true }));
 const pidFile = () => join(folder, "postgres/pg/postmaster.pid");
 const noServer = () => eventually("PostgreSQL is gone", () => !existsSync(pidFile()));
 
+type Dev = ChildProcessByStdio<null, Readable, Readable>;
+
 /** Runs `khala dev` with an app of this source; `meanwhile` gets the process once its PostgreSQL is there. */
-async function dev(app: string, meanwhile: (pid: number) => void = () => {}) {
+async function dev(app: string, meanwhile: (child: Dev) => void = () => {}) {
   const file = join(folder, "app.ts");
   await writeFile(file, `import { defineApp, runSummaries } from ${JSON.stringify(SERVER)};\n${app}`);
   const args = ["--conditions=khala-source", join(ROOT, "packages/cli/src/main.ts"), "dev", "--app", file];
@@ -44,10 +47,12 @@ async function dev(app: string, meanwhile: (pid: number) => void = () => {}) {
     there ||= existsSync(pidFile());
     return there || child.exitCode !== null;
   });
-  if (there) meanwhile(child.pid!);
+  if (there) meanwhile(child);
   const [code] = (await closed) as [number | null];
   return { code, output, there };
 }
+
+const APP = "export default defineApp({ models: [runSummaries] });";
 
 /** A table of Khala's own, which the first start on the database finds out. */
 const WRONG_TABLE = `export default defineApp({ models: [{ ...runSummaries, table: "leases" }] });`;
@@ -57,7 +62,7 @@ test("an app that the database refuses leaves no PostgreSQL behind, also after C
   expect([code, there], output).toEqual([1, true]);
   expect(output).toContain("khala: ");
   await noServer();
-  const interrupted = await dev(WRONG_TABLE, (pid) => process.kill(pid, "SIGINT"));
+  const interrupted = await dev(WRONG_TABLE, (child) => child.kill("SIGINT"));
   expect(interrupted.code, interrupted.output).toBe(1);
   await noServer();
 });
@@ -82,10 +87,18 @@ test("an app that throws while the server starts leaves no PostgreSQL behind", a
 });
 
 test("Ctrl-C during the start stops everything started", async () => {
-  const { code, output } = await dev("export default defineApp({ models: [runSummaries] });", (pid) =>
-    process.kill(pid, "SIGINT"),
-  );
+  const { code, output } = await dev(APP, (child) => child.kill("SIGINT"));
   expect(code, output).toBe(0);
+  await noServer();
+});
+
+test("a server whose output nobody reads any more stops as well", async () => {
+  const { code } = await dev(APP, (child) => {
+    child.stdout.destroy();
+    child.stderr.destroy();
+    child.kill("SIGTERM");
+  });
+  expect(code).toBe(0);
   await noServer();
 });
 

@@ -20,6 +20,8 @@ if (major < MAJOR || (major === MAJOR && minor < MINOR)) {
   enableCompileCache(join(import.meta.dirname, "../node_modules/.cache"));
   // The reader of a pipe may close it early, as in `khala tail … | head`.
   process.stdout.on("error", (error) => process.exit("code" in error && error.code === "EPIPE" ? 0 : 1));
+  // Nobody reads it any more. As an error that nothing caught it would be logged there, and fail again, for ever.
+  process.stderr.on("error", () => {});
   const { run } = await import("./command_line/program.ts");
   process.exitCode = await run(process.argv.slice(2));
   // Timers and connections that an app leaves behind do not keep a stopped server alive.
