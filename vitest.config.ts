@@ -33,6 +33,9 @@ const besideCode = (backend: string) => `packages/*/src/**/*.${backend}.test.ts`
 /** Needs programs that only the system's own PostgreSQL has. */
 const PG_DUMP = "e2e/sync/restores_dump.test.ts";
 
+/** Needs the install of tools/check, which the quick tests do without. */
+const IMPORT_RULES = "scripts/import_rules.test.ts";
+
 /** Run again on the system's own PostgreSQL: one that is older, has default settings, and gives us a role without privileges. */
 const onStockPostgres = [
   "packages/server/src/{events,database}/{authority,append_in_order,migrate}.pg.test.ts",
@@ -72,7 +75,7 @@ export default defineConfig({
           name: "unit",
           include: ["{packages,apps}/*/src/**/*.test.ts", "{scripts,bench}/**/*.test.ts"],
           setupFiles: ["packages/test-support/src/kit/fixed_seed.ts"],
-          exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka,convex}.test.ts"],
+          exclude: ["**/node_modules/**", "**/*.{pg,redis,kafka,convex}.test.ts", IMPORT_RULES],
           // Unit tests leave nothing behind, and most of their time would go into loading the same modules again.
           isolate: false,
         },
@@ -89,7 +92,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "backends",
-          include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts"],
+          include: [besideCode("{redis,kafka,convex}"), "e2e/**/*.test.ts", IMPORT_RULES],
           exclude: [
             "**/node_modules/**",
             "e2e/{stories,stock,chaos}/**",

@@ -39,7 +39,7 @@ const STEPS: readonly Step[] = [
   },
   {
     name: "format, lint, imports",
-    run: () => run("biome", ["check", "--error-on-warnings", "."]),
+    run: () => runTool("biome", ["check", "--error-on-warnings", "."]),
     advice: "`npm run format` fixes most of it. CONTRIBUTING.md says who may import whom.",
   },
   {

@@ -4,6 +4,7 @@ import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ensureInstalled } from "./install.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const SERVER = "packages/server/src";
@@ -103,6 +104,7 @@ let folder: string;
 const forbidden = new Map<string, string[]>();
 
 beforeAll(async () => {
+  await ensureInstalled("tools/check");
   folder = await mkdtemp(join(tmpdir(), "khala-imports-"));
   await copyFile(join(ROOT, "biome.json"), join(folder, "biome.json"));
   const probes = [...Object.values<Probe>(PROBES), ...rooms.map(between), ...rooms.map(deeper)];
@@ -133,8 +135,11 @@ async function lint(cwd: string): Promise<{ file: string; line: number }[]> {
     ".",
   ];
   const { code, stdout } = await new Promise<{ code: unknown; stdout: string }>((resolve) =>
-    execFile(join(ROOT, "node_modules/.bin/biome"), args, { cwd, timeout: 30_000 }, (error, stdout) =>
-      resolve({ code: error ? error.code : 0, stdout }),
+    execFile(
+      join(ROOT, "tools/check/node_modules/.bin/biome"),
+      args,
+      { cwd, timeout: 30_000 },
+      (error, stdout) => resolve({ code: error ? error.code : 0, stdout }),
     ),
   );
   expect(code, "a forbidden import fails the check").toBe(1);

@@ -27,7 +27,11 @@ export async function ensureInstalled(folder: Install): Promise<void> {
 }
 
 /** Runs a program of tools/check, which finds its plugins there too. */
-export async function runTool(name: "buf" | "knip", args: readonly string[], cwd = ROOT): Promise<Finished> {
+export async function runTool(
+  name: "biome" | "buf" | "knip",
+  args: readonly string[],
+  cwd = ROOT,
+): Promise<Finished> {
   await ensureInstalled("tools/check");
   const bin = join(ROOT, "tools/check/node_modules/.bin");
   const env = { ...process.env, PATH: `${bin}${delimiter}${process.env.PATH}` };

@@ -3,10 +3,9 @@ import { eventually } from "@khala/test-support/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { appendToRun, type TestServer } from "@khala/test-support/servers/servers";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
-import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
-import { StreamableHTTPClientTransport as TransportV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { ResourceUpdatedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ensureInstalled } from "../../scripts/install.ts";
+import { importPeer } from "../peers/import_peer.ts";
 import { ADA, startMcpServer } from "./mcp_server.ts";
 
 let database: TestDatabase;
@@ -30,6 +29,29 @@ interface McpClient {
   close(): Promise<void>;
 }
 
+/** What is used of @modelcontextprotocol/sdk 1.32.2. */
+interface SdkClient extends McpClient {
+  connect(transport: object): Promise<void>;
+  setNotificationHandler(schema: object, handle: (notified: { params: { uri: string } }) => void): void;
+  subscribeResource(params: { uri: string }): Promise<unknown>;
+}
+interface SdkClients {
+  Client: new (info: { name: string; version: string }) => SdkClient;
+}
+interface SdkTransports {
+  StreamableHTTPClientTransport: new (url: URL, options: { requestInit: RequestInit }) => object;
+}
+
+await ensureInstalled("e2e/peers");
+const SDK = "@modelcontextprotocol/sdk";
+const { Client: ClientV1 } = await importPeer<SdkClients>(`${SDK}/client/index.js`);
+const { StreamableHTTPClientTransport: TransportV1 } = await importPeer<SdkTransports>(
+  `${SDK}/client/streamableHttp.js`,
+);
+const { ResourceUpdatedNotificationSchema } = await importPeer<{ ResourceUpdatedNotificationSchema: object }>(
+  `${SDK}/types.js`,
+);
+
 interface Connected extends AsyncDisposable {
   readonly client: McpClient;
   /** URIs that were said to have changed. */
@@ -44,7 +66,7 @@ async function connectV1(claims: object = {}): Promise<Connected> {
   const token = await server.token({ ...ADA, ...claims });
   const client = new ClientV1({ name: "test", version: "1" });
   const requestInit = { headers: { authorization: `Bearer ${token}` } };
-  await client.connect(new TransportV1(new URL("/mcp", server.url), { requestInit }) as never);
+  await client.connect(new TransportV1(new URL("/mcp", server.url), { requestInit }));
   const updated: string[] = [];
   client.setNotificationHandler(
     ResourceUpdatedNotificationSchema,
