@@ -1,6 +1,7 @@
 // npm run check: what a reviewer would ask, but for the tests. Every step runs, also after one has failed.
 // `npm run check -- types dead` runs the steps whose names contain one of these words.
 import { availableParallelism } from "node:os";
+import { checkTypes } from "./check_types.ts";
 import { checkClientSize } from "./client_size.ts";
 import { runTool } from "./install.ts";
 import { checkMigrations } from "./migrations.ts";
@@ -47,7 +48,11 @@ const STEPS: readonly Step[] = [
     run: () => runTool("knip", ["--no-progress"]),
     advice: "Remove what nothing uses, or list an entry that is used from outside in knip.json.",
   },
-  { name: "types", run: () => run("tsc", ["--noEmit", "-p", "."]), advice: "Fix the types named above." },
+  {
+    name: "types, docs too",
+    run: checkTypes,
+    advice: "Fix the types named above; .cache/docs-types/… is named after the page and the line.",
+  },
   {
     name: "types of the page",
     run: () => run("tsc", ["--noEmit", "-p", "apps/dashboard"]),

@@ -1,19 +1,20 @@
 import { existsSync, readFileSync } from "node:fs";
-import { cp, glob, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { settingsTable } from "../../packages/cli/src/commands/config.ts";
+import { blocksOf, docFiles } from "../../scripts/doc_blocks.ts";
 import { ensureInstalled, runTool } from "../../scripts/install.ts";
-import { must, ROOT } from "../../scripts/run.ts";
-import { blocksOf, CACHE, INSIDE, Reader } from "./docs_reader.ts";
+import { ROOT } from "../../scripts/run.ts";
+import { CACHE, INSIDE, Reader } from "./docs_reader.ts";
 
 /*
  * Runs what README.md and docs/ show. A fenced block says in its first line how:
  *   bash                     runs in the repository's root; variables and functions last until the end of the file
  *   bash serve               starts a server for the rest of the file, on a free port with a folder of its own
  *   bash until="text"        is stopped with Ctrl-C once it has printed the text; so are js and ts
- *   ts, js                   runs, and ts is type-checked; "./…" is the repository's root
+ *   ts, js                   runs; `npm run check` checks the types of ts; "./…" is the repository's root
  *   … app=path, bash app   are a file, or commands, of an app made by `npm create khala`: new_app.test.ts does them
  *   … file=path              is a part of that file, which is tested elsewhere; tsx always is
  *   json, sql                parses; is planned, or run and rolled back
@@ -33,10 +34,7 @@ const QUIET = new Set([
   "dockerfile",
 ]);
 const RUN = new Set(["bash", "ts", "tsx", "js", "json", "sql"]);
-const FILES: string[] = ["README.md"];
-// docs/api is written from the sources when the site is built.
-for await (const file of glob("docs/**/*.md", { cwd: ROOT }))
-  if (!file.startsWith("docs/api/")) FILES.push(file);
+const FILES = await docFiles();
 
 const temporary = () => mkdtemp(join(tmpdir(), "khala-docs-"));
 let house: Reader;
@@ -94,19 +92,6 @@ function anchors(file: string): string[] {
       .replaceAll(" ", "-"),
   );
 }
-
-test("the TypeScript in the docs has the types that it claims", { timeout: 60_000 }, async () => {
-  const blocks = FILES.flatMap(blocksOf).filter(
-    ({ language, options }) => language === "ts" && !options["no-run"] && !options.app,
-  );
-  const folder = await mkdtemp(join(CACHE, "types-"));
-  for (const [i, { code, options }] of blocks.entries()) {
-    if (!options.file) await writeFile(join(folder, `block_${i}.ts`), code.replaceAll('"./', '"../../../'));
-  }
-  const config = { extends: "../../../tsconfig.json", include: ["*.ts"] };
-  await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
-  if (blocks.length > 0) await must("tsc", ["--noEmit", "-p", folder]);
-});
 
 test("the generated code of the example equals its proto", async () => {
   const copy = await mkdtemp(join(tmpdir(), "khala-example-"));

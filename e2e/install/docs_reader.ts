@@ -6,16 +6,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { bareEnv } from "@khala/test-support/processes/bare_env";
 import pg from "pg";
 import { expect } from "vitest";
+import type { Block } from "../../scripts/doc_blocks.ts";
 import { ROOT } from "../../scripts/run.ts";
 import { collect, ended, printed, signalGroup } from "./docs_programs.ts";
-
-/** A fenced block of a document. */
-export interface Block {
-  readonly place: string;
-  readonly language: string;
-  readonly options: Readonly<Record<string, string>>;
-  readonly code: string;
-}
 
 /** Where programs of the docs are written, so that they find the repository's packages. */
 export const CACHE = join(ROOT, `.cache/docs-${process.pid}`);
@@ -26,21 +19,6 @@ const AVAILABLE = [
   join(ROOT, "tools/check/node_modules/.bin"),
   process.env.PATH,
 ].join(delimiter);
-
-/** The fenced blocks of a document. */
-export function blocksOf(file: string): Block[] {
-  const text = readFileSync(join(ROOT, file), "utf8");
-  return [...text.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].map((match) => {
-    const [language = "", ...rest] = match[1]!.trim().split(/ (.*)/);
-    const options = [...(rest[0] ?? "").matchAll(/([\w-]+)(?:="([^"]*)"|=(\S+))?/g)];
-    return {
-      place: `${file}:${text.slice(0, match.index).split("\n").length}`,
-      language,
-      options: Object.fromEntries(options.map(([, name, quoted, plain]) => [name, quoted ?? plain ?? "yes"])),
-      code: match[2]!,
-    };
-  });
-}
 
 /** A server that a document talks to. */
 interface Server {

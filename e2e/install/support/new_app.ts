@@ -5,9 +5,9 @@ import { delimiter, dirname, join } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import { bareEnv } from "@khala/test-support/processes/bare_env";
 import type { Page } from "playwright-core";
+import { type Block, blocksOf } from "../../../scripts/doc_blocks.ts";
 import { ROOT, run } from "../../../scripts/run.ts";
 import { collect, ended, printed, signalGroup } from "../docs_programs.ts";
-import { type Block, blocksOf } from "../docs_reader.ts";
 import { packedPackages } from "./packed.ts";
 
 /** How this machine reaches npm's registry, which its installs need. */
