@@ -12,6 +12,7 @@ import {
 import { dead, done, payloadOf, retry, Worker } from "@khala/test-support/conformance/board/worker";
 import { seeded, testContext } from "@khala/test-support/kit/context";
 import { eventually } from "@khala/test-support/kit/eventually";
+import { JumpClock } from "@khala/test-support/kit/jump_clock";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { startTcpProxy } from "@khala/test-support/processes/tcp_proxy";
 import { expect, test } from "vitest";
@@ -23,17 +24,20 @@ import type { BoardOptions } from "../board_options.ts";
 import { PARTITIONS } from "./lanes.ts";
 import { openPostgresBoard, type PostgresBoard } from "./open_board.ts";
 
+const LEASE_MS = 30_000;
+
 boardSuite("Postgres", async () => {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase({ poolSize: 12 }));
-  const context = await testContext();
+  const clock = new JumpClock();
+  const context = await testContext({ clock });
   const boards: PostgresBoard[] = [];
   const open = async (options: BoardOptions): Promise<Board> => {
     const wakeups = openWakeups(database, context, { enabled: true });
     const board = await openPostgresBoard(database, context, {
       ...options,
       wakeups,
-      leaseMs: 30_000,
+      leaseMs: LEASE_MS,
       pollMs: 500,
     });
     wakeups.on("", (name) => board.onWakeup(name));
@@ -65,6 +69,7 @@ boardSuite("Postgres", async () => {
         values: [(board as PostgresBoard).holder],
       });
     },
+    renew: () => clock.jump(LEASE_MS / 2),
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };
 });

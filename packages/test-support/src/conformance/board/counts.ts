@@ -148,7 +148,7 @@ export function countPromises(open: OpenBoard): void {
   });
 
   test("counts a correlation's tasks that wait for a retry, however long the delay", async () => {
-    const { a, b } = at();
+    const { under, a, b } = at();
     const correlation_id = newName("c");
     const counts = async () => (await b.correlations([{ org: "acme", name: correlation_id }]))[0];
     await counts();
@@ -165,6 +165,7 @@ export function countPromises(open: OpenBoard): void {
     failing.delete(1);
     await eventually(async () => expect(await counts()).toMatchObject({ open: 1, retrying: 1, done: 1 }));
     failing.delete(2);
+    await under.jump?.(5_000);
     await eventually(async () => expect(await counts()).toMatchObject({ open: 0, retrying: 0, done: 2 }));
   });
 

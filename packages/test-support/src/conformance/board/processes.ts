@@ -106,6 +106,7 @@ export function processPromises(open: OpenBoard): void {
     await using __ = start(follower, b);
     await under.usurp!(lost);
     await quick.ran(1);
+    under.renew?.();
     expect(quick.runs[0]!.task).toMatchObject({ id: artifact.id, key: artifact.partition_key });
     await eventually(() => expect(slow.runs[0]!.signal.aborted).toBe(true));
     await follower.ran(1);

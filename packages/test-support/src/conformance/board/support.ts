@@ -28,6 +28,8 @@ export interface BoardUnderTest extends AsyncDisposable {
   jump?(ms: number): Promise<void>;
   /** Takes away a process's running tasks, as if its lease had expired. */
   usurp?(board: Board): Promise<void>;
+  /** Lets processes renew their leases now, which tells them what they have lost. */
+  renew?(): void;
 }
 
 export type OpenBoard = () => Promise<BoardUnderTest>;
