@@ -66,9 +66,8 @@ describe.skipIf(!chromiumHere())("the Home page", () => {
     await page.getByRole("grid", { name: "Open sockets" }).getByRole("row").nth(1).waitFor();
   });
 
+  // Wider ones are among those of pages.test.ts.
   test.for([
-    { colorScheme: "light", width: 1280 },
-    { colorScheme: "dark", width: 1280 },
     { colorScheme: "light", width: 390 },
     { colorScheme: "dark", width: 390 },
   ] as const)("is accessible: $colorScheme, $width wide", async ({ colorScheme, width }) => {

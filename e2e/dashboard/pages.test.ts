@@ -155,6 +155,7 @@ describe.skipIf(!chromiumHere())("the pages", () => {
         await page.emulateMedia({ colorScheme });
         await eventually(`it is ${colorScheme}`, async () => (await themeOf(page)) === colorScheme);
         expect(await seriousFindings(page), `${path} ${colorScheme}`).toEqual([]);
+        expect(await overflow(page), `${path} ${colorScheme}`).toBeLessThanOrEqual(0);
       }
     }
     expect(visitor.problems).toEqual([]);
