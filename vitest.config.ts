@@ -100,6 +100,7 @@ export default defineConfig({
           name: "postgres",
           include: [besideCode("pg"), "e2e/stories/*.test.ts", "e2e/*/property_*.test.ts"],
           globalSetup: ["packages/test-support/src/services/postgres_only.ts"],
+          isolate: false,
         },
       },
       {

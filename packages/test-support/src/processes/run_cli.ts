@@ -20,13 +20,29 @@ export async function runCli(
   env: Readonly<Record<string, string>> = {},
 ): Promise<CliOutput & { code: number }> {
   const output: CliOutput = { out: "", err: "" };
-  for (const name of Object.keys(process.env)) if (SETTINGS.test(name)) delete process.env[name];
-  Object.assign(process.env, env);
+  if (running++ === 0) before = { ...process.env };
+  setEnvironment({ ...withoutSettings(before), ...env });
   process.exitCode = undefined;
-  const code = await outputs.run(output, () => run(args));
-  // A command's exit code must not become the test run's.
-  process.exitCode = undefined;
-  return { code, ...output };
+  try {
+    const code = await outputs.run(output, () => run(args));
+    return { code, ...output };
+  } finally {
+    // Neither a command's exit code nor its settings may become those of the tests that follow.
+    process.exitCode = undefined;
+    if (--running === 0) setEnvironment(before);
+  }
+}
+
+let running = 0;
+let before: NodeJS.ProcessEnv = {};
+
+function withoutSettings(variables: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !SETTINGS.test(name)));
+}
+
+function setEnvironment(variables: NodeJS.ProcessEnv): void {
+  for (const name of Object.keys(process.env)) if (!(name in variables)) delete process.env[name];
+  Object.assign(process.env, variables);
 }
 
 /** Collects a command's output; the test runner's own output is not changed. */
