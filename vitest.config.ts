@@ -50,6 +50,13 @@ const PG_DUMP = "e2e/sync/restores_dump.test.ts";
 /** Needs the install of tools/check, which the quick tests do without. */
 const IMPORT_RULES = "scripts/import_rules.test.ts";
 
+/** They replace a module, or give the process a document, so they get a process each. */
+const ALONE = [
+  "e2e/gateway/tenant_statements{,_planes}.test.ts",
+  "e2e/client/client_react.test.ts",
+  "e2e/conversations/ai_sdk_react.test.ts",
+];
+
 /** Run again on the system's own PostgreSQL: one that is older, has default settings, and gives us a role without privileges. */
 const onStockPostgres = [
   "packages/server/src/{events,database}/{authority,append_in_order,migrate}.pg.test.ts",
@@ -113,11 +120,23 @@ export default defineConfig({
             "e2e/{stories,stock,chaos}/**",
             "e2e/{sync,client}/property_*",
             PG_DUMP,
+            ...ALONE,
           ],
+          isolate: false,
           globalSetup: ["packages/test-support/src/services/services.ts"],
           testTimeout: 90_000,
           hookTimeout: 300_000,
           server,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "alone",
+          include: ALONE,
+          globalSetup: ["packages/test-support/src/services/postgres_only.ts"],
+          testTimeout: 90_000,
+          hookTimeout: 300_000,
         },
       },
       {
