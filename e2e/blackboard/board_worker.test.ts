@@ -5,6 +5,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { partitionOf, recordKey } from "@khala/contracts";
 import type {
+  AgentListJson,
   ArtifactListJson,
   HeartbeatResponseJson,
   SettleResponseJson,
@@ -125,6 +126,25 @@ describe.each(BACKENDS)("on %s", (backend) => {
       const claim = await one.claim("editor");
       expect(claim.task.id).toBe(id);
       await settle(one, claim.claim_id, {});
+    });
+
+    test("a task is waiting until a worker claims it, and running from then on", async () => {
+      // Each of these is offered at once: an agent has room for more than one.
+      const ids = await Promise.all([1, 2].map((payload) => one.publish({ type: "Raw", payload })));
+      const counted = (waiting: string, running: string) =>
+        eventually(`${waiting} waiting and ${running} running`, async () => {
+          const { body } = await one.get<AgentListJson>("/agents");
+          const editor = body.agents!.find(({ name }) => name === "editor");
+          return editor?.waiting === waiting && editor.running === running;
+        });
+      await counted("2", "0");
+      const claims = [await one.claim("editor")];
+      await counted("1", "1");
+      claims.push(await two.claim("editor"));
+      await counted("0", "2");
+      for (const claim of claims) await settle(one, claim.claim_id, {});
+      expect(claims.map(({ task }) => task.id).toSorted()).toEqual(ids.toSorted());
+      await counted("0", "0");
     });
 
     test("a failure is retried, then becomes a dead letter", async () => {

@@ -61,7 +61,7 @@ const SYSTEM: readonly SystemStatement[] = [
     reason: "a server claims changes of all orgs, and finishes each by its org",
   },
   {
-    statement: /^board_(claimable|counts|totals|outputs|router_lock|unrouted|unrouted_count)$/,
+    statement: /^board_(claim_offered|claimable|counts|totals|outputs|router_lock|unrouted|unrouted_count)$/,
     reason: "agents and the router work for all orgs, and lags and totals for the platform name none",
   },
   {

@@ -26,6 +26,7 @@ import { startOutbox } from "./publish/outbox.ts";
 import { openPublishing } from "./publish/publishing.ts";
 import { openSchedule } from "./publish/schedule.ts";
 import { openThrottle } from "./publish/throttle.ts";
+import { countUnclaimed } from "./remote/count_unclaimed.ts";
 import { openRemote } from "./remote/remote.ts";
 import { openRights } from "./rights.ts";
 import { openApprovals } from "./waiting/approvals.ts";
@@ -111,6 +112,7 @@ export async function openBlackboardPlane(
     pollMs,
     postToConversation: options.postToConversation,
   });
+  const counts = countUnclaimed(board, remote.offered);
   const lag = cachedLag(board, context);
   const throttle = openThrottle({ lag, waiting: (org) => board.waiting(org) }, context, {
     soft: options.lag.slow,
@@ -155,7 +157,8 @@ export async function openBlackboardPlane(
     parked,
     remote,
   });
-  const progress = startProgress(board, context, {
+  const standing = { ...counts, correlations: board.correlations };
+  const progress = startProgress(standing, context, {
     agents,
     totals,
     setAside,
@@ -209,6 +212,7 @@ export async function openBlackboardPlane(
     database,
     clock: context.clock,
     board,
+    counts,
     agents,
     controls,
     isPaused,

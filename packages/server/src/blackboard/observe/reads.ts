@@ -15,7 +15,8 @@ import type { Totals } from "./totals.ts";
 export interface ReadsOptions {
   readonly database: Database;
   readonly clock: Clock;
-  readonly board: Board;
+  readonly board: Pick<Board, "get" | "recent" | "lag" | "correlations">;
+  readonly counts: Pick<Board, "counts" | "countsOf">;
   readonly agents: readonly Agent[];
   readonly controls: Pick<Controls, "cancelled">;
   readonly isPaused: (org: string, correlationId: string) => boolean;
@@ -68,13 +69,13 @@ export function openReads(options: ReadsOptions): Reads {
 
     async agents(caller) {
       const org = caller && orgOf(caller, "board.read");
-      const [counts, totalsOf] = await Promise.all([
+      const [counted, totalsOf] = await Promise.all([
         org === undefined
-          ? board.counts()
-          : board.countsOf(agents.map(({ name: agent }) => ({ agent, org }))),
+          ? options.counts.counts()
+          : options.counts.countsOf(agents.map(({ name: agent }) => ({ agent, org }))),
         totals.look(org === undefined ? undefined : [org]),
       ]);
-      const byAgent = new Map(counts.map((each) => [each.agent, each]));
+      const byAgent = new Map(counted.map((each) => [each.agent, each]));
       return agents.map((agent) => {
         const { name } = agent;
         const state = workers.stateOf(name, caller?.org);

@@ -1,5 +1,6 @@
 import type { TaskJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
+import type { AgentOfOrg } from "../board.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
 
@@ -40,6 +41,11 @@ export interface TakenClaim {
   readonly task: TaskJson;
 }
 
+/** The tasks of an agent in an org that no worker has claimed. */
+export interface Offered extends AgentOfOrg {
+  readonly tasks: number;
+}
+
 /** Stores claims. Times are the database's, which all servers share. */
 export interface Claims {
   /**
@@ -66,6 +72,8 @@ export interface Claims {
   /** Returns whether this settlement was accepted as the first one. */
   settle(claimId: string, settlement: string, failed: boolean): Promise<boolean>;
   find(claimId: string): Promise<SettledClaim | undefined>;
+  /** How many tasks of each agent and org are offered and wait for a worker, on all servers. Of all orgs if none are given. */
+  offered(agents: readonly string[], orgs?: readonly string[]): Promise<Offered[]>;
   /** The task of a claim whose worker still has its lease. */
   claimed(claimId: string): Promise<Task | undefined>;
   /** Ends an open claim: as lost only if its lease has expired, as retracted only if no worker has it. Returns whether it did. */
@@ -184,6 +192,15 @@ export function openClaims(
       });
       return row;
     },
+
+    offered: (agents, orgs) =>
+      database.query({
+        name: orgs ? "board_claim_offered_of" : "board_claim_offered",
+        text: `SELECT agent, org_id AS org, count(*)::int AS tasks FROM runtime.board_claims
+          WHERE agent = ANY($1) AND state = 'offered' AND lease_until > now()${orgs ? " AND org_id = ANY($2)" : ""}
+          GROUP BY agent, org_id`,
+        values: orgs ? [agents, orgs] : [agents],
+      }),
 
     async claimed(claimId) {
       const [row] = await database.query<{ task: Task }>({

@@ -11,7 +11,7 @@ import type { ArtifactDraft } from "../model/artifact.ts";
 import { conversationOf, type Settlement, type Task } from "../model/task.ts";
 import type { PostToConversation } from "../options.ts";
 import type { BlackboardPlane, Caller, ClaimAsk } from "../plane.ts";
-import { type Claims, openClaims } from "./claims.ts";
+import { type Claims, type Offered, openClaims } from "./claims.ts";
 import { openHeldTasks, settlementText } from "./held_tasks.ts";
 
 /** Options of remote work. Times are milliseconds. */
@@ -36,6 +36,8 @@ export interface Remote extends Service {
    * task is cancelled, that of a task that moves to another server continues there.
    */
   work(task: Task, signal: AbortSignal): Promise<readonly ArtifactDraft[]>;
+  /** The tasks that no worker has claimed, on all servers; of all orgs if none are given. */
+  offered(orgs?: readonly string[]): Promise<readonly Offered[]>;
   /** Answers the requests that wait for this task's settlement. */
   settled(task: Task, settlement: Settlement): void;
   readonly claim: BlackboardPlane["claim"];
@@ -134,6 +136,7 @@ export function openRemote(database: Database, context: Context, options: Remote
   return {
     work: held.work,
     settled: held.settled,
+    offered: async (orgs) => (agents.size > 0 ? claims.offered([...agents.keys()], orgs) : []),
 
     async claim(caller, agent, ask, signal) {
       if (!agents.has(agent)) {
