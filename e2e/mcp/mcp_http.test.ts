@@ -184,10 +184,12 @@ describe.each<[string, Connect]>([
     const conv_id = `mcp-${randomUUID()}`;
     const sent = await call(ada, "send_message", { conv_id, message: "/approve pay 5 euros" });
     expect(sent.structuredContent).toMatchObject({ status: "waiting" });
-    const approvals = (await call(ada, "list_approvals")).structuredContent.approvals;
-    const { tool_call_id: call_id } = approvals.find(
-      (each: { conv_id?: string }) => each.conv_id === conv_id,
-    );
+    // The inbox has a call a moment after the conversation says that it waits.
+    const call_id = await eventually("the call in the inbox", async () => {
+      const { approvals } = (await call(ada, "list_approvals")).structuredContent;
+      const found = approvals.find((each: { conv_id?: string }) => each.conv_id === conv_id);
+      return found?.tool_call_id as string | undefined;
+    });
     const decided = await call(ada, "decide_tool_call", { conv_id, call_id, approved: true });
     expect(decided.structuredContent).toMatchObject({ run_id: sent.structuredContent.run_id });
     const answered = await eventually("the answer", async () => {
