@@ -78,8 +78,11 @@ CREATE TABLE runtime.revocations (
   jti text NOT NULL,
   revoked_at timestamptz NOT NULL,
   expires_at timestamptz NOT NULL,
+  -- By the database's clock, which all servers share: they read what is new.
+  changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (org_id, subject, jti)
 );
+CREATE INDEX revocations_changed_at ON runtime.revocations (changed_at);
 
 -- Who did what to which resource, from where, with which outcome. An entry is written before the work, gets its outcome
 -- once, and is removed by age.

@@ -3,6 +3,7 @@ import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { expect, test } from "vitest";
+import type { Viewer } from "../../access/viewer.ts";
 import { openStoredRevocations, type StoredRevocations } from "./revocations.ts";
 
 const POLL_MS = 3_600_000;
@@ -11,9 +12,10 @@ async function openServers(maxPerOrg?: number) {
   const own = await testDatabase();
   const context = await testContext();
   const servers: StoredRevocations[] = [];
-  const start = () => {
+  const start = (aheadMs = 0) => {
     const wake = () => servers.forEach((server) => void server.refresh());
-    const started = openStoredRevocations(own.database, context, POLL_MS, wake, maxPerOrg);
+    const clock = { ...context.clock, now: () => context.clock.now() + aheadMs };
+    const started = openStoredRevocations(own.database, { ...context, clock }, POLL_MS, wake, maxPerOrg);
     servers.push(started);
     return started;
   };
@@ -54,6 +56,17 @@ test("an org at its limit of revocations hinders no other org, and can still rev
     limit: 2,
     inUse: 3,
   });
+});
+
+test("servers know each other's revocations, however much their clocks differ", async () => {
+  await using servers = await openServers();
+  const { a, b, start, expiresAt } = servers;
+  const ahead = start(10 * 60_000);
+  const [first, second] = ["one", "two"].map((jti) => testViewer({ jti })) as [Viewer, Viewer];
+  await ahead.revoke({ org: first.org, jti: "one" }, expiresAt);
+  await until("the first", () => [a, b].every((server) => server.isRevoked(first)));
+  await a.revoke({ org: second.org, jti: "two" }, expiresAt);
+  await until("the second", () => [ahead, b].every((server) => server.isRevoked(second)));
 });
 
 test("a server that starts later knows what was revoked before", async () => {

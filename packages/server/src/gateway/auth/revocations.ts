@@ -152,8 +152,8 @@ export interface StoredRevocations extends Revocations, Service {
 /** A full list could neither forget one, which would let its token back in, nor refuse those of other orgs. */
 const MAX_PER_ORG = 20_000;
 const RETRY_MS = 60_000;
-/** How much the clocks of servers may differ, by which revocations are dated. */
-const CLOCKS_DIFFER_MS = 300_000;
+/** How long a revocation may take to commit. Those of this time are read again, so that none is missed. */
+const COMMIT_MS = 300_000;
 
 /** Opens the shared revocations; those of the installation have no limit. Revocations of other servers arrive with a wake-up, or after `pollMs`. */
 export function openStoredRevocations(
@@ -192,13 +192,13 @@ export function openStoredRevocations(
   });
 
   async function read(): Promise<void> {
-    const rows = await database.query<Revocation & { at: Date; until: Date }>({
+    const rows = await database.query<Revocation & { at: Date; until: Date; changed: Date }>({
       name: "revocations",
-      text: `SELECT org_id AS org, subject, jti, revoked_at AS at, expires_at AS until
-        FROM runtime.revocations WHERE expires_at > now() AND revoked_at >= $1`,
-      values: [new Date(newest - CLOCKS_DIFFER_MS)],
+      text: `SELECT org_id AS org, subject, jti, revoked_at AS at, expires_at AS until, changed_at AS changed
+        FROM runtime.revocations WHERE expires_at > now() AND changed_at >= $1`,
+      values: [new Date(newest - COMMIT_MS)],
     });
-    for (const { at } of rows) newest = Math.max(newest, at.getTime());
+    for (const { changed } of rows) newest = Math.max(newest, changed.getTime());
     const added = rows.filter((row) =>
       table.add(keyOf(row), { at: row.at.getTime(), forgetAt: row.until.getTime() }),
     );
@@ -228,7 +228,8 @@ export function openStoredRevocations(
             OR (SELECT count(*) FROM runtime.revocations WHERE org_id = $1 AND expires_at > now()) < $6
             OR EXISTS (SELECT FROM runtime.revocations WHERE org_id = $1 AND subject = $2 AND jti = $3)
           ON CONFLICT (org_id, subject, jti) DO UPDATE
-          SET revoked_at = greatest(r.revoked_at, excluded.revoked_at), expires_at = greatest(r.expires_at, excluded.expires_at)
+          SET revoked_at = greatest(r.revoked_at, excluded.revoked_at), expires_at = greatest(r.expires_at, excluded.expires_at),
+            changed_at = excluded.changed_at
           RETURNING 1`,
         values: [...key, new Date(at), new Date(forgetAt), maxPerOrg],
       });
