@@ -1,13 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { eventually } from "@khala/test-support/kit/eventually";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
-import { appendToRun, type TestServer } from "@khala/test-support/servers/servers";
+import type { TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ADA, startMcpServer } from "./mcp_server.ts";
 
 let database: TestDatabase;
 let server: TestServer;
-const TOPIC = "runtime.run_summaries";
+/** One that no chat changes. */
+const TOPIC = "runtime.codex_worker_summaries";
 
 beforeAll(async () => {
   database = await testDatabase();
@@ -65,6 +66,16 @@ class Session {
   }
 }
 
+/** Changes the topic. */
+const register = async (token: string) => {
+  const response = await server.request(`/runtime/v1/workers/worker-${randomUUID()}/events`, token, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ events: [{ event_id: randomUUID(), type: "worker.registered", data: {} }] }),
+  });
+  expect(response.status).toBe(201);
+};
+
 const revoke = async (what: object) => {
   const operator = await server.token({ org_id: ADA.org_id, sub: "olga", scopes: ["ops"] });
   const response = await server.request("/api/sync/revoke", operator, {
@@ -87,7 +98,7 @@ test("a stream ends when the token that opened it is revoked, whichever token th
 });
 
 test("a token with fewer rights ends what it may not watch, and leaves the rest", async () => {
-  const token = await server.token(ADA);
+  const token = await server.token({ ...ADA, scopes: [...ADA.scopes, TOPIC] });
   const session = await Session.open(token);
   await session.listen(token);
   const conv_id = `mcp-${randomUUID()}`;
@@ -99,7 +110,7 @@ test("a token with fewer rights ends what it may not watch, and leaves the rest"
   // Told once more, so that the client reads it again and learns why.
   await eventually("the end of the topic", async () => session.hears(topic) > 0);
   const ofTopic = session.hears(topic);
-  await appendToRun(server, token, `run-${randomUUID()}`, { type: "run.started" });
+  await register(token);
   const ofConversation = session.hears(conversation);
   await session.call(token, "send_message", { conv_id, message: "Again" });
   await eventually("the conversation", async () => session.hears(conversation) > ofConversation);
@@ -110,7 +121,7 @@ test("a token with fewer rights ends what it may not watch, and leaves the rest"
   /** Notifications arrive in their order: all before it are here then. */
   const nextOfTopic = async () => {
     const before = session.hears(topic);
-    await appendToRun(server, greater, `run-${randomUUID()}`, { type: "run.started" });
+    await register(greater);
     await eventually("the topic", async () => session.hears(topic) > before);
   };
   await nextOfTopic();
