@@ -123,7 +123,7 @@ test("docs/protocol/HTTP.md has every route", () => {
   const sources = readdirSync(join(ROOT, folder)).filter((name) => !name.endsWith(".test.ts"));
   const literal = sources.flatMap((file) =>
     [
-      ...read(`${folder}/${file}`).matchAll(/http\.(?:open\(|route\(\s*"[^"]+",\s*)"([A-Z]+)",\s*"([^"]+)"/g),
+      ...read(`${folder}/${file}`).matchAll(/http\.(?:open\(|route\(\s*"[^"]+",\s*)"([A-Z]+)",\s*"([^"{]+)/g),
     ].map(([, method, path]) => `${method} ${path}`),
   );
   const streams = [runs, workers].map(({ path }) => `POST ${path}/:id/events`);

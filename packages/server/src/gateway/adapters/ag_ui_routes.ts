@@ -33,7 +33,7 @@ export function agUiRoutes(http: Http, context: Context, options: AdapterOptions
     const first = [...translator.begin(), ...(run.waits ? translator.wait(waits_for) : [])];
     await respondWithRun(reply, context, options, { viewer, run, translator, first, root: "" });
   };
-  http.route("conversation.write", "POST", "/ag-ui", answer, { bodyLimit: options.bodyLimit });
+  http.route("conversation.write", "POST", "/ag-ui{?policy}", answer, { bodyLimit: options.bodyLimit });
 }
 
 /** The request of an agent, not validated yet. */

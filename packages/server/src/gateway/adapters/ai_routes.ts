@@ -43,7 +43,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
       ...FORM,
     });
   };
-  http.route("conversation.write", "POST", "/ai/chat", send, { bodyLimit: options.bodyLimit });
+  http.route("conversation.write", "POST", "/ai/chat{?policy}", send, { bodyLimit: options.bodyLimit });
 
   const resume: Handler = async (viewer, request, reply) => {
     // The clock skew allows a token that has just expired, but its stream would be cut at once, again and again.
@@ -66,7 +66,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
   http.route("conversation.read", "GET", "/ai/chat/:id/stream", resume, { exposeHeadRoute: false });
 
   for (const method of ["POST", "DELETE"] as const)
-    http.route("conversation.write", method, "/ai/chat/:id/stop", async (viewer, request) =>
+    http.route("conversation.write", method, "/ai/chat/:id/stop{?run_id}", async (viewer, request) =>
       conversations.stopRun(
         viewer,
         convIdOf(request),

@@ -17,6 +17,7 @@ import type { Verifier } from "../auth/verifier.ts";
 import { type GatewayMetrics, isDenial } from "../metrics.ts";
 import { endWithError } from "../sockets/handshake.ts";
 import { openTraffic, type Traffic } from "../sockets/traffic.ts";
+import { checkQuery } from "./read_request.ts";
 import { watchBodies } from "./slow_body.ts";
 
 export interface HttpOptions {
@@ -67,7 +68,10 @@ export interface Http {
   readonly app: FastifyInstance;
   /** Every route that was added. */
   readonly routes: readonly Route[];
-  /** Adds a route for callers who may do the action. */
+  /**
+   * Adds a route for callers who may do the action. Its path names the parameters of its query, as in `/chat{?limit,after}`;
+   * others are refused, unless the handler does that itself: `{?*}`.
+   */
   route(action: Action, method: Method, path: string, handler: Handler, options?: RouteOptions): void;
   /** Adds a route that everybody may call. */
   open(
@@ -220,7 +224,9 @@ export function openHttp(context: Context, options: HttpOptions): Http {
       routes.push({ method, path, action: undefined });
       app.route({ method, url: path, handler });
     },
-    route(action, method, path, handler, { target, bodyOptional, streamed, ...rest } = {}) {
+    route(action, method, template, handler, { target, bodyOptional, streamed, ...rest } = {}) {
+      const [path, names] = template.split(/\{\?|\}/) as [string, string?];
+      const parameters = names?.split(",") ?? [];
       routes.push({ method, path, action });
       const admitted = new WeakMap<FastifyRequest, Viewer>();
       const early = streamed || rest.bodyLimit !== undefined;
@@ -236,6 +242,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
         }),
         async handler(request, reply) {
           const viewer = admitted.get(request) ?? (await admit(request, action, target?.(request)));
+          if (names !== "*") checkQuery(request.query, parameters);
           return audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
         },
       };

@@ -45,13 +45,19 @@ export function pageAfter(place: string | undefined): { next?: string } {
   return place === undefined ? {} : { next: Buffer.from(place).toString("base64url") };
 }
 
-/** Reads a query that has no other parameters than these. */
-export function readQuery(sent: unknown, names: readonly string[]): Record<string, unknown> {
-  const query = (sent ?? {}) as Record<string, unknown>;
-  const unknown = Object.keys(query).find((name) => !names.includes(name));
-  if (unknown === undefined) return query;
-  const message = `There is no parameter ${JSON.stringify(unknown.slice(0, 100))}. There are ${names.join(" and ")}.`;
-  throw new KhalaError("invalid_request", message, { field: unknown.slice(0, 100) });
+/** Refuses a query with other parameters than these. */
+export function checkQuery(sent: unknown, names: readonly string[]): void {
+  const unknown = Object.keys(sent ?? {}).find((name) => !names.includes(name));
+  if (unknown === undefined) return;
+  const field = unknown.slice(0, 100);
+  const known = names.length > 0 ? `Known are ${names.join(", ")}.` : "This route has none.";
+  const message = `There is no parameter ${JSON.stringify(field)}. ${known}`;
+  throw new KhalaError("invalid_request", message, { field });
+}
+
+/** The query of a request, whose route names its parameters. */
+export function queryOf({ query }: Pick<FastifyRequest, "query">): Readonly<Record<string, unknown>> {
+  return (query ?? {}) as Readonly<Record<string, unknown>>;
 }
 
 /** Reads a text of a query that is sent once, or not at all. */

@@ -25,7 +25,11 @@ import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
 
 /** The operations for operators. */
 export const OPS_OPERATIONS: Operations = {
-  "GET /ops/v1/about": { summary: "What runs here", responses: { 200: AboutSchema } },
+  "GET /ops/v1/about": {
+    summary: "What runs here",
+    responses: { 200: AboutSchema },
+    errors: ["invalid_request"],
+  },
   "GET /ops/v1/overview": { summary: "How the server is", responses: { 200: OverviewSchema } },
   "GET /ops/v1/overview/history": {
     summary: "The load of the last hour",

@@ -50,12 +50,17 @@ export function blackboardRoutes(
     }
   });
 
-  http.route("artifact.read", "GET", "/blackboard/v1/artifacts", async (who, request, reply) => {
-    const artifacts = await board.recent(who, readRecent(request.query));
-    return reply.header("Cache-Control", "no-store").send({ artifacts });
-  });
+  http.route(
+    "artifact.read",
+    "GET",
+    "/blackboard/v1/artifacts{?type,correlation_id,limit}",
+    async (who, request, reply) => {
+      const artifacts = await board.recent(who, readRecent(request.query));
+      return reply.header("Cache-Control", "no-store").send({ artifacts });
+    },
+  );
 
-  http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id", async (who, request, reply) => {
+  http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id{?org_id}", async (who, request, reply) => {
     const id = param(request, "id");
     const { org_id } = readArtifactQuery(request.query);
     const artifact = isId(id) ? await board.get(who, id, org_id) : undefined;
@@ -183,12 +188,17 @@ function correlationOf(request: FastifyRequest): string {
 
 /** Dead letters of an agent, and their replay: `/blackboard/v1/dead-letters`. */
 export function deadLetterRoutes(http: Http, board: BlackboardPlane): void {
-  http.route("dead_letter.read", "GET", "/blackboard/v1/dead-letters/:agent", async (who, request, reply) => {
-    const query = readDeadLetterQuery(request.query);
-    const { deadLetters, next } = await board.deadLetters(who, agentOf(request), query);
-    const page = { dead_letters: deadLetters, ...(next !== undefined && { next }) };
-    return reply.header("Cache-Control", "no-store").send(page);
-  });
+  http.route(
+    "dead_letter.read",
+    "GET",
+    "/blackboard/v1/dead-letters/:agent{?limit,after,correlation_id}",
+    async (who, request, reply) => {
+      const query = readDeadLetterQuery(request.query);
+      const { deadLetters, next } = await board.deadLetters(who, agentOf(request), query);
+      const page = { dead_letters: deadLetters, ...(next !== undefined && { next }) };
+      return reply.header("Cache-Control", "no-store").send(page);
+    },
+  );
 
   http.route(
     "dead_letter.read",

@@ -16,7 +16,7 @@ import type { Context } from "../../../kit/context.ts";
 import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import { readChat, readConvId, readRunId } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readMessage, readQuery, readText } from "../read_request.ts";
+import { pageAfter, queryOf, readAfter, readLimit, readMessage, readText } from "../read_request.ts";
 
 const MAX_CURSOR = 200;
 const MAX_MESSAGE_ID = 400;
@@ -37,8 +37,8 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     }
   });
 
-  http.route("conversation.read", "GET", "/chat", async (who, request, reply) => {
-    const { limit, after, status, q } = readQuery(request.query, ["limit", "after", "status", "q"]);
+  http.route("conversation.read", "GET", "/chat{?limit,after,status,q}", async (who, request, reply) => {
+    const { limit, after, status, q } = queryOf(request);
     const query = {
       limit: readLimit(limit),
       after: readAfter(after),
@@ -50,8 +50,8 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
   });
 
-  http.route("conversation.read", "GET", "/chat/:conv_id/log", async (who, request, reply) => {
-    const { limit, after } = readQuery(request.query, ["limit", "after"]);
+  http.route("conversation.read", "GET", "/chat/:conv_id/log{?limit,after}", async (who, request, reply) => {
+    const { limit, after } = queryOf(request);
     const from = readText(after, "after", MAX_CURSOR) || undefined;
     const { events, next } = await conversations.log(who, convIdOf(request), from, readLimit(limit));
     const rest = next === undefined ? "" : `,"next":${JSON.stringify(next)}`;
@@ -60,22 +60,27 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
   });
 
-  http.route("conversation.read", "GET", "/chat/:conv_id/messages", async (who, request, reply) => {
-    const { before, leaf, limit } = readQuery(request.query, ["before", "leaf", "limit"]);
-    const page = await conversations.messages(who, convIdOf(request), {
-      before: readText(before, "before", MAX_MESSAGE_ID) || undefined,
-      leaf: readText(leaf, "leaf", MAX_MESSAGE_ID) || undefined,
-      limit: readLimit(limit),
-    });
-    const body: UiMessagePageJson = {
-      messages: page.messages.map(uiMessageOf),
-      ...(page.before !== undefined && { before: page.before }),
-    };
-    return reply.header("Cache-Control", "no-store").send(body);
-  });
+  http.route(
+    "conversation.read",
+    "GET",
+    "/chat/:conv_id/messages{?before,leaf,limit}",
+    async (who, request, reply) => {
+      const { before, leaf, limit } = queryOf(request);
+      const page = await conversations.messages(who, convIdOf(request), {
+        before: readText(before, "before", MAX_MESSAGE_ID) || undefined,
+        leaf: readText(leaf, "leaf", MAX_MESSAGE_ID) || undefined,
+        limit: readLimit(limit),
+      });
+      const body: UiMessagePageJson = {
+        messages: page.messages.map(uiMessageOf),
+        ...(page.before !== undefined && { before: page.before }),
+      };
+      return reply.header("Cache-Control", "no-store").send(body);
+    },
+  );
 
-  http.route("conversation.write", "POST", "/chat/:conv_id/stop", async (who, request) =>
-    conversations.stopRun(who, convIdOf(request), readRunId(readQuery(request.query, ["run_id"]).run_id)),
+  http.route("conversation.write", "POST", "/chat/:conv_id/stop{?run_id}", async (who, request) =>
+    conversations.stopRun(who, convIdOf(request), readRunId(queryOf(request).run_id)),
   );
 
   http.route("conversation.write", "POST", "/chat/:conv_id/branch", async (who, request) => {

@@ -12,7 +12,7 @@ import type { Context } from "../../../kit/context.ts";
 import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
-import { bodyBytes, readLimit, readMessage, readQuery } from "../read_request.ts";
+import { bodyBytes, queryOf, readLimit, readMessage } from "../read_request.ts";
 
 /** `POST` and `GET <path>/:id/events` for each stream. */
 export function runtimeRoutes(
@@ -59,7 +59,7 @@ export function runtimeRoutes(
     };
     const read: Handler = async (viewer, request, reply) => {
       const { id } = request.params as { id: string };
-      const query = readQuery(request.query, ["after", "limit"]);
+      const query = queryOf(request);
       const after = readSequence(query.after);
       const limit = readLimit(query.limit);
       const name = { org: viewer.org, kind: stream.kind, streamId: id };
@@ -71,7 +71,7 @@ export function runtimeRoutes(
       return reply.header("Cache-Control", "no-store").send({ events: events.map(eventJson), ...next });
     };
     http.route("stream.append", "POST", `${stream.path}/:id/events`, append, { target });
-    http.route("stream.read", "GET", `${stream.path}/:id/events`, read, { target });
+    http.route("stream.read", "GET", `${stream.path}/:id/events{?after,limit}`, read, { target });
   }
 }
 

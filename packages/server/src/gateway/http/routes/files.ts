@@ -8,14 +8,14 @@ import { isInline } from "../../../conversations/files/media_type.ts";
 import type { ConversationPlane, ReadableFile } from "../../../conversations/plane.ts";
 import { readConvId } from "../conversation_request.ts";
 import type { Handler, Http } from "../http.ts";
-import { readQuery, readText } from "../read_request.ts";
+import { queryOf, readText } from "../read_request.ts";
 
 const MAX_NAME = 255;
 
 /** `/files`: store a file of a conversation, and read it, whole or in part. */
 export function fileRoutes(http: Http, conversations: ConversationPlane): void {
   const upload: Handler = async (who, request, reply) => {
-    const { conv_id, name } = readQuery(request.query, ["conv_id", "name"]);
+    const { conv_id, name } = queryOf(request);
     try {
       const stored = await conversations.putFile(who, readConvId(conv_id), {
         name: readName(name),
@@ -29,7 +29,7 @@ export function fileRoutes(http: Http, conversations: ConversationPlane): void {
       throw error;
     }
   };
-  http.route("conversation.write", "POST", "/files", upload, { streamed: true });
+  http.route("conversation.write", "POST", "/files{?conv_id,name}", upload, { streamed: true });
 
   const read: Handler = async (who, request, reply) => {
     const { file_id } = request.params as { file_id: string };

@@ -23,7 +23,7 @@ import { traceName } from "../../ops/trace_name.ts";
 import type { Sockets } from "../../sockets/sockets.ts";
 import type { Traffic } from "../../sockets/traffic.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
+import { checkQuery, pageAfter, queryOf, readAfter, readLimit, readText } from "../read_request.ts";
 import type { Parity } from "./ops_sync.ts";
 
 /** Sources of the operator API. */
@@ -59,6 +59,7 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   const { overview, traffic, spans } = options;
 
   http.open("GET", "/ops/v1/about", async (request, reply) => {
+    checkQuery(request.query, []);
     const scopes = mayMint(request) ? options.mintedScopes : undefined;
     const about: AboutJson = {
       ...options.about,
@@ -94,12 +95,17 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
     return reply.header("Cache-Control", "no-store").send({ settings: options.settings() });
   });
 
-  http.route("org.inspect", "GET", "/ops/v1/traces", async ({ org }, request, reply) => {
-    const query = request.query as Record<string, unknown>;
-    const correlationId = readText(query.correlation_id, "correlation_id", 256);
-    const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
-    return reply.header("Cache-Control", "no-store").send({ traces });
-  });
+  http.route(
+    "org.inspect",
+    "GET",
+    "/ops/v1/traces{?limit,correlation_id}",
+    async ({ org }, request, reply) => {
+      const query = queryOf(request);
+      const correlationId = readText(query.correlation_id, "correlation_id", 256);
+      const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
+      return reply.header("Cache-Control", "no-store").send({ traces });
+    },
+  );
 
   http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request, reply) => {
     const { trace_id } = request.params as { trace_id: string };
@@ -147,8 +153,8 @@ function spanJson(span: EndedSpan): SpanJson {
 
 /** `GET /ops/v1/conversations`: the org's conversations with owner and state, never their content. */
 export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route("org.inspect", "GET", "/ops/v1/conversations", async ({ org }, request, reply) => {
-    const { limit, after } = request.query as Record<string, unknown>;
+  http.route("org.inspect", "GET", "/ops/v1/conversations{?limit,after}", async ({ org }, request, reply) => {
+    const { limit, after } = queryOf(request);
     const query = { limit: readLimit(limit), after: readAfter(after) };
     const { conversations: found, next } = await conversations.listOfOrg(org, query);
     const listed = found.map(
@@ -166,34 +172,44 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
 
 /** `GET /ops/v1/failed-runs`: the exceptions that ended runs of the org. End users see their ids. */
 export function opsFailedRunRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route("org.inspect", "GET", "/ops/v1/failed-runs", async ({ org }, request, reply) => {
-    const { limit, after, error_id } = request.query as Record<string, unknown>;
-    const query = {
-      limit: readLimit(limit),
-      after: readAfter(after),
-      errorId: readText(error_id, "error_id", 100),
-    };
-    const { runs, next } = await conversations.failedRuns(org, query);
-    return reply.header("Cache-Control", "no-store").send({ runs, ...pageAfter(next) });
-  });
+  http.route(
+    "org.inspect",
+    "GET",
+    "/ops/v1/failed-runs{?limit,after,error_id}",
+    async ({ org }, request, reply) => {
+      const { limit, after, error_id } = queryOf(request);
+      const query = {
+        limit: readLimit(limit),
+        after: readAfter(after),
+        errorId: readText(error_id, "error_id", 100),
+      };
+      const { runs, next } = await conversations.failedRuns(org, query);
+      return reply.header("Cache-Control", "no-store").send({ runs, ...pageAfter(next) });
+    },
+  );
 }
 
 /** `GET /ops/v1/audit`: the audit log of the org, newest first. */
 export function opsAuditRoutes(http: Http, audit: Audit): void {
-  http.route("audit.read", "GET", "/ops/v1/audit", async (viewer, request, reply) => {
-    const query = request.query as Record<string, unknown>;
-    const limit = readLimit(query.limit);
-    const before = readAfter(query.after) || undefined;
-    if (before !== undefined && !/^\d{1,18}$/.test(before))
-      throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
-        field: "after",
-      });
-    const action = readText(query.action, "action", 100);
-    const subject = readText(query.subject, "subject", 256);
-    const entries = await audit.read(viewer, { action, subject, before, limit });
-    const next = entries.length === limit ? entries.at(-1)!.id : undefined;
-    return reply.header("Cache-Control", "no-store").send({ entries, ...pageAfter(next) });
-  });
+  http.route(
+    "audit.read",
+    "GET",
+    "/ops/v1/audit{?limit,after,action,subject}",
+    async (viewer, request, reply) => {
+      const query = queryOf(request);
+      const limit = readLimit(query.limit);
+      const before = readAfter(query.after) || undefined;
+      if (before !== undefined && !/^\d{1,18}$/.test(before))
+        throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+          field: "after",
+        });
+      const action = readText(query.action, "action", 100);
+      const subject = readText(query.subject, "subject", 256);
+      const entries = await audit.read(viewer, { action, subject, before, limit });
+      const next = entries.length === limit ? entries.at(-1)!.id : undefined;
+      return reply.header("Cache-Control", "no-store").send({ entries, ...pageAfter(next) });
+    },
+  );
 }
 
 /** `/ops/v1/set-aside`: what the board could not process for good. */
@@ -203,8 +219,8 @@ export function opsSetAsideRoutes(
 ): void {
   const idOf = (request: FastifyRequest) => (request.params as { id: string }).id;
 
-  http.route("set_aside.read", "GET", "/ops/v1/set-aside", async (viewer, request, reply) => {
-    const query = request.query as Record<string, unknown>;
+  http.route("set_aside.read", "GET", "/ops/v1/set-aside{?limit,after}", async (viewer, request, reply) => {
+    const query = queryOf(request);
     const limit = readLimit(query.limit);
     const items = await blackboard.setAside(viewer, { after: readAfter(query.after), limit });
     const next = items.length === limit ? items.at(-1)!.id : undefined;
@@ -225,8 +241,8 @@ export function opsSetAsideRoutes(
 
 /** `GET /ops/v1/quotas`: what an org uses of its quotas; of every org for the platform, unless it names one. */
 export function opsQuotaRoutes(http: Http, quotas: Quotas): void {
-  http.route("quota.read", "GET", "/ops/v1/quotas", async (viewer, request, reply) => {
-    const asked = readText((request.query as Record<string, unknown>).org, "org", 256);
+  http.route("quota.read", "GET", "/ops/v1/quotas{?org}", async (viewer, request, reply) => {
+    const asked = readText(queryOf(request).org, "org", 256);
     if (asked !== undefined && !may(viewer, "quota.read", { org: asked })) throw notFound("org", asked);
     const org = asked ?? orgOf(viewer, "quota.read");
     const uses = org === undefined ? await quotas.ofAll(LISTED_ORGS) : await quotas.of(org);

@@ -11,7 +11,7 @@ import {
 } from "../../../sync/read/inspect.ts";
 import { type FailedStreamReport, listFailedStreams } from "../../../sync/write/failed_streams.ts";
 import type { Http } from "../http.ts";
-import { pageAfter, readAfter, readLimit, readText } from "../read_request.ts";
+import { pageAfter, queryOf, readAfter, readLimit, readText } from "../read_request.ts";
 
 export interface OpsSyncOptions extends TopicsOptions {
   readonly database: Database;
@@ -36,45 +36,55 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
     return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
   });
 
-  http.route("failed_stream.read", "GET", "/ops/v1/failed-streams", async (viewer, request, reply) => {
-    const query = request.query as Record<string, unknown>;
-    const limit = readLimit(query.limit);
-    const place = readPlace(query.after);
-    const found = await listFailedStreams(
-      database,
-      models.all.map(({ topic }) => topic),
-      {
-        org: orgOf(viewer, "failed_stream.read"),
-        after: place,
-        limit: limit + 1,
-      },
-    );
-    const streams = found.slice(0, limit);
-    const last = found.length > limit ? streams.at(-1) : undefined;
-    return reply.header("Cache-Control", "no-store").send({
-      streams: streams.map(failedStreamJson),
-      ...pageAfter(last && `${last.position} ${last.topic}`),
-    });
-  });
+  http.route(
+    "failed_stream.read",
+    "GET",
+    "/ops/v1/failed-streams{?limit,after}",
+    async (viewer, request, reply) => {
+      const query = queryOf(request);
+      const limit = readLimit(query.limit);
+      const place = readPlace(query.after);
+      const found = await listFailedStreams(
+        database,
+        models.all.map(({ topic }) => topic),
+        {
+          org: orgOf(viewer, "failed_stream.read"),
+          after: place,
+          limit: limit + 1,
+        },
+      );
+      const streams = found.slice(0, limit);
+      const last = found.length > limit ? streams.at(-1) : undefined;
+      return reply.header("Cache-Control", "no-store").send({
+        streams: streams.map(failedStreamJson),
+        ...pageAfter(last && `${last.position} ${last.topic}`),
+      });
+    },
+  );
 
-  http.route("org.inspect", "GET", "/ops/v1/documents", async (viewer, request, reply) => {
-    const query = request.query as Record<string, unknown>;
-    const topic = readText(query.topic, "topic", MAX_SEARCH);
-    if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
-    requireScope(viewer, "document.read", { topic });
-    const model = models.byTopic(topic);
-    if (!model) throw new KhalaError("not_found", `There is no topic "${topic}".`, { field: "topic" });
-    const { documents, next } = await searchDocuments(database, model, viewer, {
-      search: readText(query.search, "search", MAX_SEARCH) ?? "",
-      after: readAfter(query.after),
-      limit: readLimit(query.limit),
-    });
-    return reply.header("Cache-Control", "no-store").send({ documents, ...pageAfter(next) });
-  });
+  http.route(
+    "org.inspect",
+    "GET",
+    "/ops/v1/documents{?topic,search,limit,after}",
+    async (viewer, request, reply) => {
+      const query = queryOf(request);
+      const topic = readText(query.topic, "topic", MAX_SEARCH);
+      if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
+      requireScope(viewer, "document.read", { topic });
+      const model = models.byTopic(topic);
+      if (!model) throw new KhalaError("not_found", `There is no topic "${topic}".`, { field: "topic" });
+      const { documents, next } = await searchDocuments(database, model, viewer, {
+        search: readText(query.search, "search", MAX_SEARCH) ?? "",
+        after: readAfter(query.after),
+        limit: readLimit(query.limit),
+      });
+      return reply.header("Cache-Control", "no-store").send({ documents, ...pageAfter(next) });
+    },
+  );
 
-  http.route("org.inspect", "GET", "/ops/v1/history/:doc_key", async (viewer, request, reply) => {
+  http.route("org.inspect", "GET", "/ops/v1/history/:doc_key{?limit}", async (viewer, request, reply) => {
     const { doc_key } = request.params as { doc_key: string };
-    const { limit } = request.query as { limit?: unknown };
+    const { limit } = queryOf(request);
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
     const model = models.byKey(doc_key);
     // The same answer for what does not exist and what the caller may not see.

@@ -44,7 +44,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     const body = `{"documents":[${page.documents.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
     return reply.header("Cache-Control", "no-store").type("application/json").send(body);
   };
-  http.route("document.read", "GET", "/sync/v1/list/:collection", list, {
+  http.route("document.read", "GET", "/sync/v1/list/:collection{?*}", list, {
     target: (request) => ({ topic: (request.params as { collection: string }).collection }),
   });
 }
