@@ -3,6 +3,7 @@ import type { QueuedMessageJson } from "@khala/contracts/conversation/v1";
 import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { expect, test } from "vitest";
+import type { Database } from "../../database/database.ts";
 import type { Attached } from "../plane.ts";
 import { endOf, eventsOf, GatedEngine, Servers, type TestServer } from "../test_support.ts";
 
@@ -164,6 +165,30 @@ test("a stop with a run id stops that run only: active, queued, or gone", async 
   expect(await plane.stopRun(ada, conv, three.run_id)).toEqual({ run_id: three.run_id, stopped: true });
   await until("the stop", async () => (await plane.run(ada, conv, three.run_id))?.status === "stopped");
   expect(await plane.stopRun(ada, conv)).toEqual({ stopped: false });
+});
+
+test("a stop right after the end of a run stops the next one", async () => {
+  await using servers = await Servers.open();
+  let gate = Promise.resolve();
+  const { server, conv, say } = await busy(servers, {
+    wrapDatabase: (database: Database): Database => ({
+      ...database,
+      interactive: (work, mode) => gate.then(() => database.interactive(work, mode)),
+    }),
+  });
+  const { plane, log } = server;
+  const one = (await plane.run(ada, conv))!.run_id!;
+  const two = await say("two");
+  const held = Promise.withResolvers<void>();
+  gate = held.promise;
+  expect(await plane.stopRun(ada, conv)).toEqual({ run_id: one, stopped: true });
+  await until("its end in the log", () => endOf(log, conv, one));
+  // The end is not in the run's row yet: this stop waits for it.
+  const stopped = plane.stopRun(ada, conv);
+  await plane.state(ada, conv);
+  held.resolve();
+  expect(await stopped).toEqual({ run_id: two.run_id, stopped: true });
+  await until("the stop", async () => (await plane.run(ada, conv, two.run_id))?.status === "stopped");
 });
 
 test("only the author of a queued message may edit it, and others learn nothing", async () => {

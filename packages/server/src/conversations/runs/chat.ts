@@ -39,6 +39,8 @@ const MAX_ID = 200;
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
 const OVERDUE_CHECK_MS = 100;
+/** How often it is checked whether the row of an ended run is updated. */
+export const END_CHECK_MS = 25;
 /** The part of the log searched for a run's end: the last entries, or those of the last second. */
 const LAST_ENTRIES = 20n;
 const LAST_MS = 1_000;
@@ -84,7 +86,7 @@ export async function chat(
         // Wait for the first request with this key: both get the same response.
         const cursor = admission.cursor ?? (await runs.beginning(admission.runId));
         if (cursor) return answer(admission.runId, admission.messageId, cursor);
-        await sleep(context.clock, 25);
+        await sleep(context.clock, END_CHECK_MS);
         break;
       }
       case "busy":
@@ -96,7 +98,7 @@ export async function chat(
           break;
         }
         if (!(await hasEndInLog(log, admission.conversation, admission.runId))) throw busy(admission.runId);
-        await sleep(context.clock, 25);
+        await sleep(context.clock, END_CHECK_MS);
         break;
       case "lost":
         await takeover.recover(conversation);
@@ -188,7 +190,7 @@ function busy(runId: string): KhalaError {
 }
 
 /** Whether the run's end is among the log's last entries: others may have written after it. */
-async function hasEndInLog(
+export async function hasEndInLog(
   log: Log,
   { logName, generation }: ConversationRef,
   runId: string,

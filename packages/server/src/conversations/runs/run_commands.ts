@@ -1,8 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { Database } from "../../database/database.ts";
+import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import type { ConversationRef } from "../conversation.ts";
+import type { Conversation, ConversationRef } from "../conversation.ts";
 import type { Files } from "../files/files.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import type { ConversationPlane } from "../plane.ts";
@@ -11,7 +12,7 @@ import { type Queue, readQueuedContent } from "../queue/queue.ts";
 import { refuseWhen } from "../timeline/followers.ts";
 import { prepareTurn } from "../turns/prepare_turn.ts";
 import { type Decided, decideCall } from "../waiting/decide.ts";
-import { type ChatDeps, chat, checkConvId, checkMessage } from "./chat.ts";
+import { type ChatDeps, chat, checkConvId, checkMessage, END_CHECK_MS, hasEndInLog } from "./chat.ts";
 import type { Leases } from "./leases.ts";
 
 export interface RunCommandsOptions extends ChatDeps {
@@ -48,6 +49,10 @@ export function openRunCommands(context: Context, options: RunCommandsOptions): 
     }
   }
 
+  /** Whether the end of the active run is in the log, and its row follows in a moment: a stop is for the run after it. */
+  const isEnding = async (conversation: Conversation) =>
+    !!conversation.run && !!conversation.alive && hasEndInLog(log, conversation, conversation.run);
+
   return {
     async chat(caller, command) {
       refuseWhen(draining.aborted);
@@ -66,7 +71,12 @@ export function openRunCommands(context: Context, options: RunCommandsOptions): 
 
     async stopRun(caller, convId, runId) {
       checkConvId(convId);
-      const conversation = await store.check(caller, "conversation.write", convId);
+      let conversation = await store.check(caller, "conversation.write", convId);
+      const deadline = context.clock.now() + options.waitMs;
+      while (runId === undefined && (await isEnding(conversation)) && context.clock.now() < deadline) {
+        await sleep(context.clock, END_CHECK_MS);
+        conversation = await store.check(caller, "conversation.write", convId);
+      }
       if (runId !== undefined && (await cancelled(conversation, runId)))
         return { run_id: runId, stopped: true };
       const stopped = await store.requestStop(conversation, "stopped", runId);
