@@ -23,14 +23,14 @@ export interface QueuedContent {
 export interface Queue {
   /** The queue, in order. */
   list(conversation: ConversationRef): Promise<QueueStateJson>;
-  /** Replaces the content of a message that has not begun; run_begun once it has. */
+  /** Replaces the content of a message that has not begun; run_begun once it has, not_found once it is cancelled. */
   edit(
     caller: Caller,
     conversation: ConversationRef,
     runId: string,
     content: QueuedContent,
   ): Promise<QueueStateJson>;
-  /** Ends a run that has not begun as stopped; run_begun once it has. */
+  /** Ends a run that has not begun as stopped; run_begun once it has, not_found once it is cancelled. */
   cancel(conversation: ConversationRef, runId: string): Promise<QueueStateJson>;
   /** Appends the queue to the log. It never fails: the next `hello` has the queue too. */
   announce(conversation: ConversationRef): Promise<void>;
@@ -119,14 +119,17 @@ async function lockQueued(
     text: `SELECT FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2 AND generation = $3 FOR UPDATE`,
     values: [org, convId, generation],
   });
-  const [run] = await tx.query<{ sender: string; status: string; regenerate: string | null }>({
-    name: "conversation_queued_run",
-    text: `SELECT sender, status, regenerate FROM runtime.conversation_runs
+  const [run] = await tx.query<{ sender: string; status: string; begun: boolean; regenerate: string | null }>(
+    {
+      name: "conversation_queued_run",
+      text: `SELECT sender, status, started_at IS NOT NULL AS begun, regenerate FROM runtime.conversation_runs
       WHERE org_id = $1 AND run_id = $2 AND conv_id = $3`,
-    values: [org, runId, convId],
-  });
-  if (!run) throw notFound("queued message with the run", runId);
-  if (run.status !== "queued") throw begun(runId);
+      values: [org, runId, convId],
+    },
+  );
+  if (run?.begun) throw begun(runId);
+  // One that was cancelled is as good as none.
+  if (run?.status !== "queued") throw notFound("queued message with the run", runId);
   return run;
 }
 
