@@ -55,13 +55,44 @@ test("the queue can be read, edited and cancelled over HTTP, and sockets get eve
   expect(await ask("DELETE", path)).toEqual({ status: 200, body: { queued: [] } });
   for (const gone of [path, `/chat/${conv}/queue/nothing`])
     for (const [method, body] of [["DELETE"], ["PATCH", { message: "x" }]] as const)
-      expect(await ask(method, gone, body)).toMatchObject({ status: 404, body: { error: { code: "not_found" } } });
+      expect(await ask(method, gone, body)).toMatchObject({
+        status: 404,
+        body: { error: { code: "not_found" } },
+      });
   await until("the changes", () => {
     const changes = socket.frames.flatMap(({ event }) => event?.queue_changed ?? []);
     const texts = changes.map(({ queued = [] }) => queued.map(({ parts }) => parts?.[0]?.text).join());
     return texts.at(-1) === "" && texts.includes("zwei") && texts.includes("deux");
   });
   turn.finish();
+});
+
+test("a stop takes the run from its body or its query, and refuses what it does not know", async () => {
+  const conv = newConv();
+  await server.chat(conv, "one");
+  const turn = await onStage(server, conv);
+  const [{ run_id: two }, { run_id: three }] = [
+    await server.chat(conv, "two", { policy: "queue" }),
+    await server.chat(conv, "three", { policy: "queue" }),
+  ];
+  const path = `/chat/${conv}/stop`;
+  for (const body of [{ runid: two }, { run_id: 7 }, { run_id: "" }, [two]])
+    expect(await ask("POST", path, body)).toMatchObject({
+      status: 400,
+      body: { error: { code: "invalid_request" } },
+    });
+  expect(await ask("POST", path, { runid: two })).toMatchObject({ body: { error: { field: "runid" } } });
+  expect(await ask("POST", `${path}?run_id=${two}`, { run_id: three })).toMatchObject({
+    status: 400,
+    body: { error: { field: "run_id" } },
+  });
+  for (const [at, body, run_id] of [
+    [path, { run_id: two }, two],
+    [`${path}?run_id=${three}`, {}, three],
+  ] as const)
+    expect(await ask("POST", at, body)).toEqual({ status: 200, body: { run_id, stopped: true } });
+  expect(turn.signal.aborted).toBe(false);
+  expect(await ask("POST", path, {})).toMatchObject({ status: 200, body: { stopped: true } });
 });
 
 test("cancelling a message ends its stream, for the AI SDK and for AG-UI", async () => {

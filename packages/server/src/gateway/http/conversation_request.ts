@@ -6,11 +6,13 @@ import {
   ClientToolSchema,
   type PartJson,
   PartSchema,
+  StopRequestSchema,
 } from "@khala/contracts/conversation/v1";
+import type { FastifyRequest } from "fastify";
 import { parseCursor } from "../../conversations/log/cursor.ts";
 import type { BusyPolicy, ChatCommand, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
-import { readMessage } from "./read_request.ts";
+import { queryOf, readMessage } from "./read_request.ts";
 
 const MAX_REPLAY = 1_000;
 const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];
@@ -33,6 +35,15 @@ export function readRunId(sent: unknown): string | undefined {
   throw new KhalaError("invalid_request", "run_id is the id of a run, as the server sent it.", {
     field: "run_id",
   });
+}
+
+/** Reads which run is to be stopped: that of the body or of the query, or undefined for the one under way. */
+export function readStop({ body, query }: Pick<FastifyRequest, "body" | "query">): string | undefined {
+  const { runId } = readMessage(StopRequestSchema, body);
+  const { run_id = runId } = queryOf({ query });
+  if (runId === undefined || run_id === runId) return readRunId(run_id);
+  const message = "The run_id of the body is not that of the query. Send one of them.";
+  throw new KhalaError("invalid_request", message, { field: "run_id" });
 }
 
 /** Reads where following begins. */

@@ -14,6 +14,7 @@ import {
   PostEventsRequestSchema,
   PostEventsResponseSchema,
   QueueStateSchema,
+  StopRequestSchema,
   StopResponseSchema,
   StoredFileSchema,
   UiMessagePageSchema,
@@ -71,7 +72,7 @@ export const CONVERSATION_OPERATIONS: Operations = {
   "POST /chat/:conv_id/stop": {
     summary: "Stops the run",
     query: { run_id: RUN_ID },
-    body: ANY_JSON,
+    body: StopRequestSchema,
     bodyOptional: true,
     responses: { 200: StopResponseSchema },
   },

@@ -14,7 +14,7 @@ import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
 import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
-import { readChat, readConvId, readRunId } from "../conversation_request.ts";
+import { readChat, readConvId, readRunId, readStop } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, queryOf, readAfter, readLimit, readMessage, readText } from "../read_request.ts";
 
@@ -79,8 +79,12 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     },
   );
 
-  http.route("conversation.write", "POST", "/chat/:conv_id/stop{?run_id}", async (who, request) =>
-    conversations.stopRun(who, convIdOf(request), readRunId(queryOf(request).run_id)),
+  http.route(
+    "conversation.write",
+    "POST",
+    "/chat/:conv_id/stop{?run_id}",
+    async (who, request) => conversations.stopRun(who, convIdOf(request), readStop(request)),
+    { bodyOptional: true },
   );
 
   http.route("conversation.write", "POST", "/chat/:conv_id/branch", async (who, request) => {

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file openagents/conversation/v1/conversation.proto.
  */
 export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrItcBCg9XYWl0aW5nQXBwcm92YWwSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCRIMCgRuYW1lGAMgASgJEh4KCmNyZWF0ZWRfYXQYBCABKAlSCmNyZWF0ZWRfYXQSGAoHY29udl9pZBgFIAEoCVIHY29udl9pZBIWCgZydW5faWQYBiABKAlSBnJ1bl9pZBIiCgx0b29sX2NhbGxfaWQYByABKAlSDHRvb2xfY2FsbF9pZBImCg5jb3JyZWxhdGlvbl9pZBgIIAEoCVIOY29ycmVsYXRpb25faWQiYgoPQXBwcm92YWxXYWl0aW5nEj0KCGFwcHJvdmFsGAEgASgLMisub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuV2FpdGluZ0FwcHJvdmFsEhAKCGF1ZGllbmNlGAIgAygJIhsKDUFwcHJvdmFsRW5kZWQSCgoCaWQYASABKAkiTQoSRGVjaWRlVG9vbFJlc3BvbnNlEhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgCIAEoCRIPCgdwZW5kaW5nGAMgASgFInAKDENoYXRSZXNwb25zZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgDIAEoCRIeCgptZXNzYWdlX2lkGAQgASgJUgptZXNzYWdlX2lkIkcKDFN0b3BSZXNwb25zZRIbCgZydW5faWQYASABKAlIAFIGcnVuX2lkiAEBEg8KB3N0b3BwZWQYAiABKAhCCQoHX3J1bl9pZCKDAwoRQ29udmVyc2F0aW9uU3RhdGUSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBIOCgZjdXJzb3IYAiABKAkSLAoDcnVuGAMgASgLMh8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUnVuEj8KCG1lc3NhZ2VzGAQgAygLMi0ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVHJhbnNjcmlwdE1lc3NhZ2USOQoGcXVldWVkGAUgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZRITCgZiZWZvcmUYBiABKAlIAIgBARI9CgxwYXJ0aWNpcGFudHMYByADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0aWNpcGFudBI7CghsYXN0X3J1bhgIIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1blIIbGFzdF9ydW5CCQoHX2JlZm9yZSJoCg1VaU1lc3NhZ2VQYWdlEjcKCG1lc3NhZ2VzGAEgAygLMiUub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuVWlNZXNzYWdlEhMKBmJlZm9yZRgCIAEoCUgAiAEBQgkKB19iZWZvcmUieAoJVWlNZXNzYWdlEgoKAmlkGAEgASgJEgwKBHJvbGUYAiABKAkSKQoIbWV0YWRhdGEYAyABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EiYKBXBhcnRzGAQgAygLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdCI1ChNDaG9vc2VCcmFuY2hSZXF1ZXN0Eh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQiRgoUQ2hvb3NlQnJhbmNoUmVzcG9uc2USHgoKbWVzc2FnZV9pZBgBIAEoCVIKbWVzc2FnZV9pZBIOCgZjdXJzb3IYAiABKAkiRwoKUXVldWVTdGF0ZRI5CgZxdWV1ZWQYASADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIlUKEUVkaXRRdWV1ZWRSZXF1ZXN0Eg8KB21lc3NhZ2UYASABKAkSLwoFcGFydHMYAiADKAsyIC5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QYXJ0IkYKEVBvc3RFdmVudHNSZXF1ZXN0EjEKBmV2ZW50cxgBIAMoCzIhLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50IiQKElBvc3RFdmVudHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAkijwEKClN0b3JlZEZpbGUSGAoHZmlsZV9pZBgBIAEoCVIHZmlsZV9pZBILCgN1cmwYAiABKAkSHgoKbWVkaWFfdHlwZRgDIAEoCVIKbWVkaWFfdHlwZRIMCgRuYW1lGAQgASgJEgwKBHNpemUYBSABKAMSHgoKY3JlYXRlZF9hdBgGIAEoCVIKY3JlYXRlZF9hdCJQCg9QYXJ0aWNpcGFudExpc3QSPQoMcGFydGljaXBhbnRzGAEgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQidgoQQ29udmVyc2F0aW9uTGlzdBJGCg1jb252ZXJzYXRpb25zGAEgAygLMi8ub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuQ29udmVyc2F0aW9uU3VtbWFyeRIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijAEKE0NvbnZlcnNhdGlvblN1bW1hcnkSGAoHY29udl9pZBgBIAEoCVIHY29udl9pZBINCgV0aXRsZRgCIAEoCRIeCgp1cGRhdGVkX2F0GAMgASgJUgp1cGRhdGVkX2F0EiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1biJdCgdMb2dQYWdlEjYKBmV2ZW50cxgBIAMoCzImLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkV2ZW50RnJhbWUSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0YgZwcm90bzM", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
+  fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrItcBCg9XYWl0aW5nQXBwcm92YWwSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCRIMCgRuYW1lGAMgASgJEh4KCmNyZWF0ZWRfYXQYBCABKAlSCmNyZWF0ZWRfYXQSGAoHY29udl9pZBgFIAEoCVIHY29udl9pZBIWCgZydW5faWQYBiABKAlSBnJ1bl9pZBIiCgx0b29sX2NhbGxfaWQYByABKAlSDHRvb2xfY2FsbF9pZBImCg5jb3JyZWxhdGlvbl9pZBgIIAEoCVIOY29ycmVsYXRpb25faWQiYgoPQXBwcm92YWxXYWl0aW5nEj0KCGFwcHJvdmFsGAEgASgLMisub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuV2FpdGluZ0FwcHJvdmFsEhAKCGF1ZGllbmNlGAIgAygJIhsKDUFwcHJvdmFsRW5kZWQSCgoCaWQYASABKAkiTQoSRGVjaWRlVG9vbFJlc3BvbnNlEhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgCIAEoCRIPCgdwZW5kaW5nGAMgASgFInAKDENoYXRSZXNwb25zZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgDIAEoCRIeCgptZXNzYWdlX2lkGAQgASgJUgptZXNzYWdlX2lkIjUKC1N0b3BSZXF1ZXN0EhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQFCCQoHX3J1bl9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
 
 /**
  * The first frame: where the socket stands, and what runs. `type` is "hello".
@@ -1308,6 +1308,41 @@ export const ChatResponseSchema: GenMessage<ChatResponse, {jsonType: ChatRespons
 /**
  * POST /chat/:conv_id/stop
  *
+ * @generated from message openagents.conversation.v1.StopRequest
+ */
+export type StopRequest = Message<"openagents.conversation.v1.StopRequest"> & {
+  /**
+   * Stops this run alone, also while it is queued; without it, the run under way. It may be a parameter of the query too.
+   *
+   * @generated from field: optional string run_id = 1 [json_name = "run_id"];
+   */
+  runId?: string | undefined;
+};
+
+/**
+ * POST /chat/:conv_id/stop
+ *
+ * @generated from message openagents.conversation.v1.StopRequest
+ */
+export type StopRequestJson = {
+  /**
+   * Stops this run alone, also while it is queued; without it, the run under way. It may be a parameter of the query too.
+   *
+   * @generated from field: optional string run_id = 1 [json_name = "run_id"];
+   */
+  run_id?: string;
+};
+
+/**
+ * Describes the message openagents.conversation.v1.StopRequest.
+ * Use `create(StopRequestSchema)` to create a new message.
+ */
+export const StopRequestSchema: GenMessage<StopRequest, {jsonType: StopRequestJson}> = /*@__PURE__*/
+  messageDesc(file_openagents_conversation_v1_conversation, 19);
+
+/**
+ * The answer to a stop.
+ *
  * @generated from message openagents.conversation.v1.StopResponse
  */
 export type StopResponse = Message<"openagents.conversation.v1.StopResponse"> & {
@@ -1325,7 +1360,7 @@ export type StopResponse = Message<"openagents.conversation.v1.StopResponse"> & 
 };
 
 /**
- * POST /chat/:conv_id/stop
+ * The answer to a stop.
  *
  * @generated from message openagents.conversation.v1.StopResponse
  */
@@ -1348,7 +1383,7 @@ export type StopResponseJson = {
  * Use `create(StopResponseSchema)` to create a new message.
  */
 export const StopResponseSchema: GenMessage<StopResponse, {jsonType: StopResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 19);
+  messageDesc(file_openagents_conversation_v1_conversation, 20);
 
 /**
  * GET /chat/:conv_id
@@ -1469,7 +1504,7 @@ export type ConversationStateJson = {
  * Use `create(ConversationStateSchema)` to create a new message.
  */
 export const ConversationStateSchema: GenMessage<ConversationState, {jsonType: ConversationStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 20);
+  messageDesc(file_openagents_conversation_v1_conversation, 21);
 
 /**
  * GET /chat/:conv_id/messages: a page of the active branch, oldest first.
@@ -1514,7 +1549,7 @@ export type UiMessagePageJson = {
  * Use `create(UiMessagePageSchema)` to create a new message.
  */
 export const UiMessagePageSchema: GenMessage<UiMessagePage, {jsonType: UiMessagePageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 21);
+  messageDesc(file_openagents_conversation_v1_conversation, 22);
 
 /**
  * A message as the AI SDK's `UIMessage`.
@@ -1575,7 +1610,7 @@ export type UiMessageJson = {
  * Use `create(UiMessageSchema)` to create a new message.
  */
 export const UiMessageSchema: GenMessage<UiMessage, {jsonType: UiMessageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 22);
+  messageDesc(file_openagents_conversation_v1_conversation, 23);
 
 /**
  * POST /chat/:conv_id/branch
@@ -1610,7 +1645,7 @@ export type ChooseBranchRequestJson = {
  * Use `create(ChooseBranchRequestSchema)` to create a new message.
  */
 export const ChooseBranchRequestSchema: GenMessage<ChooseBranchRequest, {jsonType: ChooseBranchRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 23);
+  messageDesc(file_openagents_conversation_v1_conversation, 24);
 
 /**
  * 200: the branch is the active one.
@@ -1659,7 +1694,7 @@ export type ChooseBranchResponseJson = {
  * Use `create(ChooseBranchResponseSchema)` to create a new message.
  */
 export const ChooseBranchResponseSchema: GenMessage<ChooseBranchResponse, {jsonType: ChooseBranchResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 24);
+  messageDesc(file_openagents_conversation_v1_conversation, 25);
 
 /**
  * GET /chat/:conv_id/queue, and the answer to PATCH and DELETE of one message of it.
@@ -1694,7 +1729,7 @@ export type QueueStateJson = {
  * Use `create(QueueStateSchema)` to create a new message.
  */
 export const QueueStateSchema: GenMessage<QueueState, {jsonType: QueueStateJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 25);
+  messageDesc(file_openagents_conversation_v1_conversation, 26);
 
 /**
  * PATCH /chat/:conv_id/queue/:run_id: either of the two.
@@ -1735,7 +1770,7 @@ export type EditQueuedRequestJson = {
  * Use `create(EditQueuedRequestSchema)` to create a new message.
  */
 export const EditQueuedRequestSchema: GenMessage<EditQueuedRequest, {jsonType: EditQueuedRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 26);
+  messageDesc(file_openagents_conversation_v1_conversation, 27);
 
 /**
  * POST /chat/:conv_id/events: what another writer adds, with no run.
@@ -1770,7 +1805,7 @@ export type PostEventsRequestJson = {
  * Use `create(PostEventsRequestSchema)` to create a new message.
  */
 export const PostEventsRequestSchema: GenMessage<PostEventsRequest, {jsonType: PostEventsRequestJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 27);
+  messageDesc(file_openagents_conversation_v1_conversation, 28);
 
 /**
  * 201: the events are durable.
@@ -1805,7 +1840,7 @@ export type PostEventsResponseJson = {
  * Use `create(PostEventsResponseSchema)` to create a new message.
  */
 export const PostEventsResponseSchema: GenMessage<PostEventsResponse, {jsonType: PostEventsResponseJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 28);
+  messageDesc(file_openagents_conversation_v1_conversation, 29);
 
 /**
  * POST /files: what was stored.
@@ -1886,7 +1921,7 @@ export type StoredFileJson = {
  * Use `create(StoredFileSchema)` to create a new message.
  */
 export const StoredFileSchema: GenMessage<StoredFile, {jsonType: StoredFileJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 29);
+  messageDesc(file_openagents_conversation_v1_conversation, 30);
 
 /**
  * GET /chat/:conv_id/participants, and the answer to PUT and DELETE of one: the owner first.
@@ -1917,7 +1952,7 @@ export type ParticipantListJson = {
  * Use `create(ParticipantListSchema)` to create a new message.
  */
 export const ParticipantListSchema: GenMessage<ParticipantList, {jsonType: ParticipantListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 30);
+  messageDesc(file_openagents_conversation_v1_conversation, 31);
 
 /**
  * GET /chat: the caller's own, newest first.
@@ -1962,7 +1997,7 @@ export type ConversationListJson = {
  * Use `create(ConversationListSchema)` to create a new message.
  */
 export const ConversationListSchema: GenMessage<ConversationList, {jsonType: ConversationListJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 31);
+  messageDesc(file_openagents_conversation_v1_conversation, 32);
 
 /**
  * A conversation, to be picked from a list.
@@ -2031,7 +2066,7 @@ export type ConversationSummaryJson = {
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export const ConversationSummarySchema: GenMessage<ConversationSummary, {jsonType: ConversationSummaryJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 32);
+  messageDesc(file_openagents_conversation_v1_conversation, 33);
 
 /**
  * GET /chat/:conv_id/log: the entries as sockets get them, oldest first.
@@ -2076,5 +2111,5 @@ export type LogPageJson = {
  * Use `create(LogPageSchema)` to create a new message.
  */
 export const LogPageSchema: GenMessage<LogPage, {jsonType: LogPageJson}> = /*@__PURE__*/
-  messageDesc(file_openagents_conversation_v1_conversation, 33);
+  messageDesc(file_openagents_conversation_v1_conversation, 34);
 
