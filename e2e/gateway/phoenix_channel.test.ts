@@ -197,6 +197,36 @@ describe.each(PHOENIX_CLIENTS)("the npm client $version", (client) => {
   });
 });
 
+test("a cursor with a damaged watermark is refused by name, in JSON and in proto", async () => {
+  using it = await connected(PHOENIX_CLIENTS.at(-1)!);
+  const channel = it.socket.channel("sync:v1");
+  await answerOf(channel.join());
+  const refused = {
+    status: "error",
+    response: { error: { code: "invalid_request", field: "resume_after" } },
+  };
+  for (const watermark of ["-1", -1, "abc", "", 1.5, "1.5", "99999999999999999999", true, {}])
+    expect(
+      await answerOf(channel.push("subscribe", { topics: [RUNS], resume_after: { [RUNS]: { watermark } } })),
+      JSON.stringify(watermark),
+    ).toMatchObject(refused);
+  const sent = create(SubscribeSchema, { topics: [RUNS], resumeAfter: { [RUNS]: { watermark: -1n } } });
+  const bytes = toBinary(SubscribeSchema, sent);
+  const payload = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+  expect(await answerOf(channel.push("subscribe", payload as unknown as object))).toMatchObject(refused);
+});
+
+test("an error frame has no fields that belong to other errors", async () => {
+  using it = await connected(PHOENIX_CLIENTS.at(-1)!);
+  const channel = it.socket.channel("sync:v1");
+  const frames = framesOf(channel);
+  await answerOf(channel.join());
+  const sent = { epoch: "other", watermark: "1" };
+  await answerOf(channel.push("subscribe", { topics: [RUNS], resume_after: { [RUNS]: sent } }));
+  const [frame] = await until("the frame", () => frames.length > 0 && frames);
+  expect(Object.keys(frame!.error!).sort()).toEqual(["code", "message", "topics"]);
+});
+
 test.each(["ops:v1", "conversation:c1"])(
   "a token with fewer rights that is pushed on %s ends the subscriptions of sync:v1",
   async (other) => {

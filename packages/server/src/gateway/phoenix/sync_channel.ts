@@ -86,6 +86,11 @@ interface Place {
 /** Newer clients may send fields that this server does not know. */
 const TOLERANT = { ignoreUnknownFields: true } as const;
 
+/** `items` are of errors over HTTP; the mapping would write an empty list of them into each error frame. */
+function withoutEmptyItems(key: string, value: unknown): unknown {
+  return key === "items" && Array.isArray(value) && value.length === 0 ? undefined : value;
+}
+
 class SyncChannel implements Channel {
   readonly #socket: ChannelSocket;
   readonly #encoding: Encoding;
@@ -140,6 +145,12 @@ class SyncChannel implements Channel {
     const unnamed = Object.keys(resumeAfter).find((topic) => !topics.includes(topic));
     if (unnamed !== undefined) {
       throw new KhalaError("invalid_request", `resume_after names "${unnamed}", which is not in topics.`, {
+        field: "resume_after",
+      });
+    }
+    const negative = Object.keys(resumeAfter).find((topic) => resumeAfter[topic]!.watermark < 0n);
+    if (negative !== undefined) {
+      throw new KhalaError("invalid_request", `The watermark of "${negative}" is less than 0.`, {
         field: "resume_after",
       });
     }
@@ -328,7 +339,7 @@ class SyncChannel implements Channel {
             null,
             SYNC_CHANNEL,
             "frame",
-            JSON.stringify(toJson(FrameSchema, frame, JSON_OPTIONS)),
+            JSON.stringify(toJson(FrameSchema, frame, JSON_OPTIONS), withoutEmptyItems),
           ),
     );
   }
