@@ -359,6 +359,7 @@ describe("config", () => {
         `postgres://u:${word}@h/d`,
         `redis://:${word}@h`,
         `https://u:${word}@h/p?key=${word}`,
+        `k1:${word.repeat(3)}`,
       ];
       const taken = candidates.find((value) => accepts({ ...around, [name]: value }));
       if (taken) texts[name] = taken;

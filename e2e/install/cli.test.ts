@@ -364,7 +364,7 @@ describe("the command line", () => {
       DATABASE_URL: "postgres://127.0.0.1:1/none",
       REDIS_URL: "redis://:sesame@127.0.0.1:1",
       KAFKA_BOOTSTRAP_SERVERS: "127.0.0.1:1",
-      KHALA_AUTH_SECRETS: "k1:short",
+      KHALA_AUTH_JWKS_FILE: "no-such-keys.json",
     };
     const { code, out } = await khala(["doctor", "--json", "--port", "0"], env);
     const problems = (JSON.parse(out) as { check: string; state: string; fix: string }[]).filter(

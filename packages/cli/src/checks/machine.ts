@@ -4,7 +4,7 @@ import { accessSync, constants, existsSync, mkdtempSync, rmSync, statSync } from
 import { createServer } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import type { Config } from "@khala/server";
-import { embeddedBinaries } from "@khala/server/operations";
+import { checkKeyFile, embeddedBinaries } from "@khala/server/operations";
 import { type Finding, ok, problem, warning } from "./finding.ts";
 
 /** Checks the version of Node. */
@@ -87,31 +87,18 @@ async function answersAsKhala(host: string, port: number): Promise<boolean> {
 }
 
 /** Whether tokens can be verified, and who could read the key. */
-export function checkKeys(config: Config): Finding {
-  if (config.KHALA_AUTH_JWKS_FILE && !existsSync(config.KHALA_AUTH_JWKS_FILE))
-    return problem(
-      "keys",
-      `there is no ${config.KHALA_AUTH_JWKS_FILE}`,
-      "Set KHALA_AUTH_JWKS_FILE to a key set.",
-    );
+export async function checkKeys(config: Config): Promise<Finding> {
+  const { KHALA_AUTH_JWKS_FILE: keys } = config;
+  if (keys) {
+    const reason = await checkKeyFile(keys).catch((error: Error) => error.message);
+    if (reason) return problem("keys", reason, "Set it to the path of a JSON Web Key Set.");
+  }
   const sources = ["KHALA_AUTH_SECRETS", "KHALA_AUTH_JWKS_URL", "KHALA_AUTH_JWKS_FILE"] as const;
   const used = sources.filter((name) => config[name]);
-  if (used.length > 0) return checkSecrets(config) ?? ok("keys", used.join(", "));
+  if (used.length > 0) return ok("keys", used.join(", "));
   const file = join(config.KHALA_DATA_DIR, "dev.key");
   if (existsSync(file) && process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0)
     return problem("keys", `${file} can be read by others`, `Run \`chmod 600 ${file}\`.`);
   const fix = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
   return warning("keys", "none is set; `khala dev` creates its own", fix);
-}
-
-function checkSecrets({ KHALA_AUTH_SECRETS = "" }: Config): Finding | undefined {
-  const short = KHALA_AUTH_SECRETS.split(",")
-    .filter(Boolean)
-    .some((pair) => {
-      const colon = pair.indexOf(":");
-      return colon < 1 || Buffer.from(pair.slice(colon + 1).trim(), "base64").length < 32;
-    });
-  if (!short) return undefined;
-  const fix = 'Use kid:base64 pairs, such as "k1:$(openssl rand -base64 32)".';
-  return problem("keys", "KHALA_AUTH_SECRETS has a secret that is malformed or shorter than 32 bytes", fix);
 }

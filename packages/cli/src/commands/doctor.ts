@@ -35,5 +35,10 @@ async function examine(options: SettingOptions): Promise<Finding[]> {
   if (unknown.length === 0) found.push(ok("settings", "all valid; `khala config` lists them"));
   if (!config.DATABASE_URL) found.push(checkEmbedded());
   found.push(checkDataFolder(config), await checkPort(config));
-  return [...found, ...(await checkDatabase(config)), ...(await checkBackends(config)), checkKeys(config)];
+  return [
+    ...found,
+    ...(await checkDatabase(config)),
+    ...(await checkBackends(config)),
+    await checkKeys(config),
+  ];
 }

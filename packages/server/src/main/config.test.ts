@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { describeConfig, readConfig } from "./config.ts";
 
+const SECRET = `kid:${Buffer.alloc(32, 1).toString("base64")}`;
+
 describe("without any setting", () => {
   test("the documented defaults hold", () => {
     expect(readConfig({})).toMatchObject({
@@ -74,6 +76,13 @@ describe("refuses a wrong setting by name", () => {
     { KHALA_RETENTION_HOURS: "169" },
     { KHALA_AUTH_ISSUER_KEY: "short" },
     { KHALA_AUTH_JWKS_URL: "not a url" },
+    { KHALA_AUTH_SECRETS: "short" },
+    { KHALA_AUTH_SECRETS: "k1:c2VjcmV0" },
+    { KHALA_AUTH_SECRETS: `${SECRET},${SECRET}` },
+    { KAFKA_BOOTSTRAP_SERVERS: "bad" },
+    { KAFKA_BOOTSTRAP_SERVERS: "a:9092,b" },
+    { KAFKA_BOOTSTRAP_SERVERS: "a:9092," },
+    { KAFKA_BOOTSTRAP_SERVERS: "kafka://a:9092" },
     { KHALA_PAYLOAD_MODE: "both" },
     { KHALA_MAX_TOPICS: "0" },
     { KHALA_REPLAY_MAX_UPDATES: "1.5" },
@@ -165,7 +174,7 @@ describe("refuses a wrong setting by name", () => {
 
 describe("the description", () => {
   const secrets = {
-    KHALA_AUTH_SECRETS: "kid:c2VjcmV0c2VjcmV0",
+    KHALA_AUTH_SECRETS: SECRET,
     KHALA_AUTH_ISSUER_KEY: "a-key-of-the-issuer",
     DATABASE_URL: "postgres://user:hunter2@db/khala",
     REDIS_URL: "redis://:hunter2@cache",

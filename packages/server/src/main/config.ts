@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { readSecrets } from "../gateway/auth/keys/secrets.ts";
 
 const MAX_COUNT = 1_000_000_000;
 
@@ -60,7 +61,13 @@ const SETTINGS = z.object({
     )
     .optional()
     .describe("Moves conversations to Redis Streams, 6.2 or later, Valkey, or a cluster"),
-  KAFKA_BOOTSTRAP_SERVERS: z.string().optional().describe("Moves the blackboard to Kafka 3.5 or later"),
+  KAFKA_BOOTSTRAP_SERVERS: z
+    .string()
+    .regex(/^\s*(\[[^\]]+\]|[^\s,:[\]]+):\d{1,5}(\s*,\s*(\[[^\]]+\]|[^\s,:[\]]+):\d{1,5})*\s*$/, {
+      error: "must be host:port, or several of them separated by commas",
+    })
+    .optional()
+    .describe("Moves the blackboard to Kafka 3.5 or later"),
   KAFKA_CLIENT_ID: z
     .string()
     .default("khala")
@@ -108,6 +115,13 @@ const SETTINGS = z.object({
 
   KHALA_AUTH_SECRETS: z
     .string()
+    .superRefine((text, { addIssue }) => {
+      try {
+        readSecrets(text);
+      } catch (error) {
+        addIssue({ code: "custom", message: (error as Error).message });
+      }
+    })
     .optional()
     .describe("HS256 secrets as kid:base64, separated by commas; the first signs"),
   KHALA_AUTH_JWKS_URL: z.url().optional().describe("Public keys for RS256 and ES256, by URL"),

@@ -2,7 +2,10 @@ import { randomBytes } from "node:crypto";
 import type { Context } from "../../kit/context.ts";
 import { createIssuer, type Issuer } from "./issuer.ts";
 import { loadOrCreateDevKey } from "./keys/dev_key.ts";
+import { readJwks } from "./keys/jwks.ts";
+import { jwksFile } from "./keys/jwks_loaders.ts";
 import { createKeyring, type Keyring, type KeySource } from "./keys/keys.ts";
+import { readSecrets, type Secret } from "./keys/secrets.ts";
 import type { Revocations } from "./revocations.ts";
 import { createVerifier, type Verifier } from "./verifier.ts";
 
@@ -42,7 +45,10 @@ export async function openAuth(
     sources.push({ kind: "secrets", secrets: byKid });
   }
   if (settings.jwksUrl) sources.push({ kind: "jwks_url", url: settings.jwksUrl });
-  if (settings.jwksFile) sources.push({ kind: "jwks_file", path: settings.jwksFile });
+  if (settings.jwksFile) {
+    await checkKeyFile(settings.jwksFile);
+    sources.push({ kind: "jwks_file", path: settings.jwksFile });
+  }
   if (sources.length === 0) {
     throw new Error(
       "`khala serve` needs keys: set KHALA_AUTH_SECRETS (kid:base64), KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
@@ -63,6 +69,16 @@ export async function openAuth(
   return { verifier, keyring, issuer: openIssuer(settings, context) };
 }
 
+/** Throws when the file has no key set: unlike a URL that does not answer, it would stay so. */
+export async function checkKeyFile(path: string): Promise<void> {
+  try {
+    readJwks(await jwksFile(path).load(true));
+  } catch (cause) {
+    const message = `KHALA_AUTH_JWKS_FILE: the key set ${path} cannot be read: ${(cause as Error).message}`;
+    throw new Error(message, { cause });
+  }
+}
+
 /** The issuer under these settings; undefined when they name public keys only. */
 export function openIssuer(
   settings: AuthSettings,
@@ -74,32 +90,9 @@ export function openIssuer(
   return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS, defaultTtlS });
 }
 
-interface Secret {
-  readonly kid: string;
-  readonly secret: Uint8Array;
-}
-
 /** The secrets that tokens may be signed with. The first one signs new tokens, so they are a list: an object would sort kids that are numbers. */
 function readSigning(settings: AuthSettings): readonly Secret[] {
   if (settings.secrets) return readSecrets(settings.secrets);
   if (settings.jwksUrl || settings.jwksFile || !settings.devKeyFile) return [];
   return [loadOrCreateDevKey(settings.devKeyFile, () => randomBytes(32))];
-}
-
-function readSecrets(text: string): readonly Secret[] {
-  const kids = new Set<string>();
-  return text.split(",").map((pair) => {
-    const colon = pair.indexOf(":");
-    const kid = pair.slice(0, colon).trim();
-    const secret = Buffer.from(pair.slice(colon + 1).trim(), "base64");
-    if (colon < 1 || secret.length < 32) {
-      throw new Error(
-        "KHALA_AUTH_SECRETS is `kid:base64` pairs separated by commas, each secret of 32 bytes or more.",
-      );
-    }
-    if (kids.has(kid))
-      throw new Error(`KHALA_AUTH_SECRETS has the kid \`${kid}\` twice. Give each secret its own.`);
-    kids.add(kid);
-    return { kid, secret };
-  });
 }
