@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { testDatabase } from "@khala/test-support/postgres/test_database";
 import { runCli as khala } from "@khala/test-support/processes/run_cli";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 const SECRETS = `k1:${Buffer.alloc(32, 1).toString("base64")}`;
 
@@ -51,4 +51,38 @@ test("serve refuses a file of keys that is missing or is none, with the name of 
     expect(err).toContain(reason);
     expect(code).toBe(1);
   }
+});
+
+describe("an unknown command", () => {
+  test.each([
+    ["nosuch"],
+    ["nosuch", "--help"],
+    ["--verbose", "nosuch", "-h"],
+    ["dlq", "nosuch", "--help"],
+    ["agents", "nosuch", "--help"],
+  ])("%s %s %s is a usage error, also when it asks for help", async (...line) => {
+    const args = line.filter((arg) => typeof arg === "string");
+    const { code, out, err } = await khala(args);
+    expect({ code, out }).toEqual({ code: 2, out: "" });
+    expect(err).toContain("Add --help to see how it is called.");
+  });
+
+  test("help of a known one is printed, and a near miss is suggested", async () => {
+    for (const args of [["--help"], ["dlq", "--help"], ["dlq", "list", "--help"], ["backup", "x", "--help"]])
+      expect(await khala(args)).toMatchObject({ code: 0, out: expect.stringContaining("Usage: khala") });
+    expect((await khala(["srve", "--help"])).err).toContain("Did you mean serve?");
+  });
+});
+
+test.each(["dev", "serve"] as const)("%s takes the app as an argument or as an option", async (command) => {
+  const env = { KHALA_AUTH_SECRETS: SECRETS, DATABASE_URL: "postgres://127.0.0.1:1/none" };
+  for (const args of [["no-app.ts"], ["--app", "no-app.ts"]])
+    expect(await khala([command, ...args, "--port", "0"], env)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("no-app.ts"),
+    });
+  expect(await khala([command, "a.ts", "--app", "b.ts"], env)).toMatchObject({
+    code: 2,
+    err: expect.stringContaining("twice"),
+  });
 });

@@ -1,4 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { EXIT, Failure } from "../failure.ts";
 
 // Commands are loaded when they are called, so that `--help` and usage errors are fast.
 
@@ -16,9 +17,9 @@ its data in the data folder. Ctrl-C stops it in order, a second one at once.
 
 Examples:
   khala dev --port 0                          on a free port
-  khala dev --app examples/tasks/app.ts       your own models; see docs/DEFINING_MODELS.md`,
+  khala dev examples/tasks/app.ts             your own models; see docs/DEFINING_MODELS.md`,
     )
-    .action(async (options) => (await import("../commands/dev.ts")).dev(options));
+    .action(async (app, options) => (await import("../commands/dev.ts")).dev(withApp(app, options)));
 
   withServerOptions(khala.command("serve"))
     .description("run a server for production: no default keys, no demo")
@@ -29,9 +30,9 @@ Refuses to start without KHALA_AUTH_SECRETS, KHALA_AUTH_JWKS_URL or KHALA_AUTH_J
 output. Set DATABASE_URL to a PostgreSQL 14 or later; any number of servers may share it.
 
 Example:
-  KHALA_AUTH_SECRETS="k1:$(openssl rand -base64 32)" DATABASE_URL=postgres://… khala serve --app app.ts`,
+  KHALA_AUTH_SECRETS="k1:$(openssl rand -base64 32)" DATABASE_URL=postgres://… khala serve app.ts`,
     )
-    .action(async (options) => (await import("../commands/serve.ts")).serve(options));
+    .action(async (app, options) => (await import("../commands/serve.ts")).serve(withApp(app, options)));
 }
 
 /** `init`: creates an app. */
@@ -361,12 +362,25 @@ function withDatabaseOptions(command: Command): Command {
 
 function withServerOptions(command: Command): Command {
   const app = ["dev", "serve"].includes(command.name());
-  if (app) command.option("--app <file>", "the app to serve: a file with a default export made by defineApp");
+  if (app)
+    command
+      .argument("[app]", "the app to serve: a file with a default export made by defineApp")
+      .option("--app <file>", "the same as the argument");
   return command
     .option("--host <address>", "KHALA_HOST")
     .option("--port <port>", "KHALA_PORT; 0 picks a free one")
     .option("--data-dir <folder>", "KHALA_DATA_DIR")
     .option("--log-level <level>", "KHALA_LOG_LEVEL");
+}
+
+/** The options of a command that serves an app, named by its argument or by an option. */
+function withApp<Options extends { readonly app?: string }>(
+  app: string | undefined,
+  options: Options,
+): Options {
+  if (app === undefined) return options;
+  if (options.app === undefined) return { ...options, app };
+  throw new Failure("The app is named twice: as an argument and with --app.", EXIT.usage);
 }
 
 /** Adds the options of commands that call a server. */

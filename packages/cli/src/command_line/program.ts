@@ -18,7 +18,8 @@ import { completionScript, SHELLS, type Shell } from "./completion.ts";
 /** Runs a command line and resolves with the exit code. An error is one line, or a stack with --verbose. */
 export async function run(argv: readonly string[]): Promise<number> {
   try {
-    await program().parseAsync(argv, { from: "user" });
+    const khala = program();
+    await khala.parseAsync(upToUnknown(khala, argv), { from: "user" });
     return Number(process.exitCode ?? EXIT.ok);
   } catch (error) {
     // Commander has already printed the problem.
@@ -28,6 +29,20 @@ export async function run(argv: readonly string[]): Promise<number> {
     note(`${paint("red", "khala:", process.stderr)} ${text}`);
     return exitCode;
   }
+}
+
+/** The command line, which ends at a command that does not exist: with --help behind it, Commander would print that of its parent. */
+function upToUnknown(khala: Command, argv: readonly string[]): readonly string[] {
+  let command = khala;
+  for (const [i, name] of argv.entries()) {
+    if (command === khala && name.startsWith("-")) continue;
+    const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
+    if (!isGroup || name.startsWith("-") || (command === khala && name === "help")) break;
+    const found = command.commands.find((known) => known.name() === name);
+    if (!found) return argv.slice(0, i + 1);
+    command = found;
+  }
+  return argv;
 }
 
 function program(): Command {
