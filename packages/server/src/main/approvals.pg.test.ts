@@ -128,3 +128,21 @@ test("a server that is late does not report that a decided task waits", async ()
   await running[0]!.stop();
   expect(await types()).toEqual(["approval.waiting", "approval.ended"]);
 });
+
+test("the backlog of one org does not delay the change of another", async () => {
+  await own.database.query({
+    text: `INSERT INTO runtime.approval_changes (org_id, approval_id)
+      SELECT 'loud', 'approval-' || i FROM generate_series(1, 250) i`,
+  });
+  const id = await hold();
+  const orgs: string[] = [];
+  start({
+    find(stream) {
+      orgs.push(stream.org);
+      return authority.find(stream);
+    },
+  });
+  expect(await reported()).toMatchObject([{ data: { approval: { id } }, org: "acme" }]);
+  expect(orgs).toHaveLength(251);
+  expect(orgs.slice(0, 2).sort()).toEqual(["acme", "loud"]);
+});

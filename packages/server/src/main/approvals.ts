@@ -125,16 +125,24 @@ export function startApprovalReports(
     wake,
     idleMs: pollMs,
     async step() {
-      const changes = await database.query<Change>({
+      // Orgs take turns, so that the backlog of one delays no other's. Window functions allow no FOR UPDATE beside them.
+      const changes = await database.query<Change & { readonly turn: string }>({
         name: "approval_changes_claim",
-        text: `UPDATE runtime.approval_changes SET claimed_until = now() + $1 * interval '1 ms'
-          WHERE change_id IN (
-            SELECT change_id FROM runtime.approval_changes WHERE claimed_until IS NULL OR claimed_until <= now()
-            LIMIT $2 FOR UPDATE SKIP LOCKED
+        text: `WITH due AS (
+            SELECT change_id, row_number() OVER (PARTITION BY org_id) AS turn FROM runtime.approval_changes
+            WHERE claimed_until IS NULL OR claimed_until <= now()
+          ), claimed AS (
+            SELECT change_id, turn FROM runtime.approval_changes JOIN due USING (change_id)
+            WHERE claimed_until IS NULL OR claimed_until <= now()
+            ORDER BY turn LIMIT $2 FOR UPDATE OF approval_changes SKIP LOCKED
           )
-          RETURNING change_id AS id, org_id AS org, approval_id AS "approvalId", conv_id AS "convId", tool_call_id AS "callId"`,
+          UPDATE runtime.approval_changes changed SET claimed_until = now() + $1 * interval '1 ms'
+          FROM claimed WHERE changed.change_id = claimed.change_id
+          RETURNING changed.change_id AS id, org_id AS org, approval_id AS "approvalId", conv_id AS "convId",
+            tool_call_id AS "callId", turn`,
         values: [CLAIM_MS, BATCH],
       });
+      changes.sort((one, other) => Number(one.turn) - Number(other.turn));
       for (const change of changes) await process(change);
       return changes.length === BATCH;
     },
