@@ -48,6 +48,7 @@ import { conversationChannel } from "./phoenix/conversation_channel.ts";
 import { opsChannel } from "./phoenix/ops_channel.ts";
 import { phoenixEndpoint } from "./phoenix/socket.ts";
 import { syncChannel } from "./phoenix/sync_channel.ts";
+import type { SocketEndpoint } from "./sockets/connection.ts";
 import { conversationEndpoint } from "./sockets/conversation_socket.ts";
 import { openSockets, type SocketsOptions } from "./sockets/sockets.ts";
 import { openTraffic, type Traffic } from "./sockets/traffic.ts";
@@ -55,8 +56,9 @@ import { openTraffic, type Traffic } from "./sockets/traffic.ts";
 /** The gateway: HTTP and sockets on one port. */
 export interface Gateway extends Service {
   readonly url: string;
-  /** Every route and every channel, with the action that each needs. */
+  /** Every route, socket and channel, with the action that each needs. */
   readonly routes: readonly Route[];
+  readonly endpoints: readonly SocketEndpoint[];
   readonly channels: readonly ChannelDefinition[];
 }
 
@@ -236,6 +238,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   return {
     url: httpUrl(host, actual),
     routes: http.routes,
+    endpoints,
     channels,
     async stop() {
       stopping.abort();

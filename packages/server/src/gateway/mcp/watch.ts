@@ -104,6 +104,7 @@ async function watchConversation(
   convId: string,
   onChange: () => void,
 ): Promise<Watch> {
+  requireScope(viewer, "conversation.read");
   // Attaching would begin one that is not there.
   await conversations.state(viewer, convId);
   const subscriber = {
