@@ -1,3 +1,5 @@
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { SCOPES } from "@khala/contracts";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { describe, expect, test } from "vitest";
@@ -113,4 +115,12 @@ test("a platform worker may claim the tasks of every org", () => {
   expect(
     orgOf(testViewer({ scopes: [SCOPES.blackboardWork, SCOPES.platform] }), "task.work"),
   ).toBeUndefined();
+});
+
+test("no other folder looks for a scope", () => {
+  const source = join(import.meta.dirname, "..");
+  const looks = globSync("**/*.ts", { cwd: source, exclude: ["access/**", "**/*.test.ts"] }).filter((file) =>
+    /\bscopes\.has\(/.test(readFileSync(join(source, file), "utf8")),
+  );
+  expect(looks).toEqual([]);
 });

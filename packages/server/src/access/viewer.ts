@@ -16,3 +16,8 @@ export interface Viewer extends Caller {
   readonly jti: string;
   readonly kid: string;
 }
+
+/** Whether two tokens name the same subject of the same org. */
+export function isSameSubject(one: Caller, other: Caller): boolean {
+  return one.org === other.org && one.subject === other.subject;
+}

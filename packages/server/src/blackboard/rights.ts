@@ -1,11 +1,12 @@
 import { may, notFound } from "../access/access.ts";
+import { checkDecider } from "../access/decider.ts";
 import type { Board } from "./board.ts";
 import type { Agent } from "./model/agent.ts";
 import type { Artifact } from "./model/artifact.ts";
 import type { Task } from "./model/task.ts";
 import type { Caller } from "./plane.ts";
 import type { ScheduledArtifacts } from "./publish/schedule.ts";
-import { approvalRules, checkDecider } from "./waiting/approval_rules.ts";
+import { approvalRules } from "./waiting/approval_rules.ts";
 
 export interface RightsOptions {
   readonly board: Pick<Board, "get" | "recent">;

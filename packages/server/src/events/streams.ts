@@ -18,6 +18,7 @@ import {
   WorkerRetiredSchema,
   WorkerStatusSchema,
 } from "@khala/contracts/runtime/v1";
+import { reachesOrg } from "../access/access.ts";
 import { defineStream } from "./stream.ts";
 
 /** Runs: one stream per run of an agent. */
@@ -60,9 +61,9 @@ export const notificationStream = defineStream({
     "notification.dismissed": NotificationDismissedSchema,
   },
   /** A service sends to everybody, others to themselves. What is not one's own does not change: the model compares. */
-  authorize({ scopes, subject }, _stream, { type, data }) {
-    if (type !== "notification.sent" || scopes.has(SCOPES.runtimeService)) return true;
-    return (data as NotificationSentJson).to === subject;
+  authorize(caller, _stream, { type, data }) {
+    if (type !== "notification.sent" || reachesOrg(caller, "stream.append")) return true;
+    return (data as NotificationSentJson).to === caller.subject;
   },
 });
 

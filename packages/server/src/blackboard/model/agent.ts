@@ -1,4 +1,5 @@
 import type { EventJson } from "@khala/contracts/conversation/v1";
+import type { ApprovalRule } from "../../access/decider.ts";
 import type { Schemas } from "../../kit/standard_schema.ts";
 import type { Order } from "../board.ts";
 import type { Artifact, ArtifactDraft, ArtifactOf, DraftOf } from "./artifact.ts";
@@ -59,14 +60,6 @@ export interface JoinOptions<A = Artifact> {
   readonly types: readonly string[];
   /** Milliseconds after the first artifact; then an incomplete join is dropped. */
   readonly within: number;
-}
-
-/** The people who may decide an approval, beside the scope for decisions. */
-export interface ApprovalRule {
-  /** Not the person who published the artifact, or who started the correlation in which an agent published it. */
-  readonly not?: "requester";
-  /** A scope that the token must have. */
-  readonly scope?: string;
 }
 
 /** The options of an agent: the types it consumes, and how it runs. Times are milliseconds. */

@@ -1,12 +1,12 @@
 import { KhalaError } from "@khala/contracts";
 import type { JWTPayload } from "jose";
 import { isReserved } from "../../access/access.ts";
-import type { Viewer } from "../../access/viewer.ts";
+import { isSameSubject, type Viewer } from "../../access/viewer.ts";
 import { sha256 } from "../../kit/hash.ts";
 
 /** Throws subject_mismatch unless a refreshed token names the subject and the org that opened the socket. */
 export function requireSameSubject(current: Viewer, refreshed: Viewer): void {
-  if (current.subject === refreshed.subject && current.org === refreshed.org) return;
+  if (isSameSubject(current, refreshed)) return;
   throw new KhalaError(
     "subject_mismatch",
     "The new token names another subject or org than the one that opened this socket. Open a new socket with it.",

@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { KhalaError } from "@khala/contracts";
 import { type Server, WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
-import type { Viewer } from "../../access/viewer.ts";
+import { isSameSubject, type Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import type { ConcurrencyQuota } from "../../kit/quota.ts";
 import { type Revocations, whenRevoked } from "../auth/revocations.ts";
@@ -113,8 +113,8 @@ export class Session {
     this.#awaitIdle();
   }
 
-  isOf({ org, subject }: Viewer): boolean {
-    return this.#caller.viewer.org === org && this.#caller.viewer.subject === subject;
+  isOf(viewer: Viewer): boolean {
+    return isSameSubject(this.#caller.viewer, viewer);
   }
 
   /** Serves a request of the session's client; `done` resolves when the response has ended. */
