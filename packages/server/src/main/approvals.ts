@@ -36,7 +36,8 @@ interface Waiting {
 
 /** The wakeup that the triggers send. */
 const WAKEUP = "approval_changes";
-const BATCH = 100;
+/** Few: they are reported one after the other, and a change of another org waits for all of them. */
+const BATCH = 10;
 /** After this time the change of a server that died, or that failed, is reported by any server. */
 const CLAIM_MS = 5_000;
 
@@ -121,30 +122,36 @@ export function startApprovalReports(
     }
   }
 
+  /** Claims changes of any org but these. */
+  function claim(but: readonly string[]): Promise<Change[]> {
+    return database.query<Change>({
+      name: "approval_changes_claim",
+      text: `UPDATE runtime.approval_changes SET claimed_until = now() + $1 * interval '1 ms'
+        WHERE change_id IN (
+          SELECT change_id FROM runtime.approval_changes
+          WHERE (claimed_until IS NULL OR claimed_until <= now()) AND org_id <> ALL($3)
+          LIMIT $2 FOR UPDATE SKIP LOCKED
+        )
+        RETURNING change_id AS id, org_id AS org, approval_id AS "approvalId", conv_id AS "convId", tool_call_id AS "callId"`,
+      values: [CLAIM_MS, BATCH, but],
+    });
+  }
+
+  /** The orgs that had their turn. The backlog of one delays no other's changes: it waits until no other has any. */
+  const served = new Set<string>();
+
   return runLoop(context, "approval reports", {
     wake,
     idleMs: pollMs,
     async step() {
-      // Orgs take turns, so that the backlog of one delays no other's. Window functions allow no FOR UPDATE beside them.
-      const changes = await database.query<Change & { readonly turn: string }>({
-        name: "approval_changes_claim",
-        text: `WITH due AS (
-            SELECT change_id, row_number() OVER (PARTITION BY org_id) AS turn FROM runtime.approval_changes
-            WHERE claimed_until IS NULL OR claimed_until <= now()
-          ), claimed AS (
-            SELECT change_id, turn FROM runtime.approval_changes JOIN due USING (change_id)
-            WHERE claimed_until IS NULL OR claimed_until <= now()
-            ORDER BY turn LIMIT $2 FOR UPDATE OF approval_changes SKIP LOCKED
-          )
-          UPDATE runtime.approval_changes changed SET claimed_until = now() + $1 * interval '1 ms'
-          FROM claimed WHERE changed.change_id = claimed.change_id
-          RETURNING changed.change_id AS id, org_id AS org, approval_id AS "approvalId", conv_id AS "convId",
-            tool_call_id AS "callId", turn`,
-        values: [CLAIM_MS, BATCH],
-      });
-      changes.sort((one, other) => Number(one.turn) - Number(other.turn));
-      for (const change of changes) await process(change);
-      return changes.length === BATCH;
+      const changes = await claim([...served]);
+      const wasEmpty = served.size === 0;
+      if (changes.length === 0) served.clear();
+      for (const change of changes) {
+        served.add(change.org);
+        await process(change);
+      }
+      return changes.length > 0 || !wasEmpty;
     },
   });
 }
