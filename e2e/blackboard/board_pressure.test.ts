@@ -126,13 +126,17 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       const [state] = await khala.blackboard.agents();
       return Number(state?.waiting) + Number(state?.running) === 30;
     });
-    // The figure that it has is old by now.
-    clock.jump(10_000);
     const job = [{ type: "Job", payload: "one more" }];
-    await expect(khala.blackboard.publish(ADA, job)).rejects.toMatchObject({
-      code: "limit_exceeded",
-      details: { field: "waiting_tasks" },
+    // A reading of the lag that takes too long is not waited for: the next one counts.
+    const refused = await eventually("the refusal", async () => {
+      // The figure that it has is old by now.
+      clock.jump(10_000);
+      return khala.blackboard.publish(ADA, job).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
     });
+    expect(refused).toMatchObject({ code: "limit_exceeded", details: { field: "waiting_tasks" } });
     await khala.blackboard.publish(ADA, [{ type: "Note", payload: null }]);
     await khala.blackboard.publish({ ...ADA, org: "another" }, job);
     stuck.letGo();
