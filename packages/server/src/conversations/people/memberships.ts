@@ -31,7 +31,10 @@ const BATCH_SIZE = 1_000;
 /** Opens the memberships. */
 export function openMemberships(context: Context, database: Database): Memberships {
   const all = new Set<Watched>();
+  /** Watched since the last step: their roles may have changed after they were read. */
+  const added = new Set<Watched>();
   const wake = new Wake();
+  let checkedAt = Number.NEGATIVE_INFINITY;
 
   async function check(batch: readonly Watched[]): Promise<void> {
     const rows = await database.query<{ n: number; role: ParticipantRole | null }>({
@@ -60,8 +63,18 @@ export function openMemberships(context: Context, database: Database): Membershi
     wake,
     idleMs: CHECK_MS,
     async step() {
-      const watched = [...all];
-      for (let at = 0; at < watched.length; at += BATCH_SIZE) await check(watched.slice(at, at + BATCH_SIZE));
+      const now = context.clock.now();
+      const isDue = Math.abs(now - checkedAt) >= CHECK_MS;
+      const watched = [...(isDue ? all : added)];
+      if (isDue) checkedAt = now;
+      added.clear();
+      try {
+        for (let at = 0; at < watched.length; at += BATCH_SIZE)
+          await check(watched.slice(at, at + BATCH_SIZE));
+      } catch (error) {
+        checkedAt = Number.NEGATIVE_INFINITY;
+        throw error;
+      }
       return false;
     },
   });
@@ -70,9 +83,17 @@ export function openMemberships(context: Context, database: Database): Membershi
     watch(membership, changed) {
       const watched: Watched = { membership, role: membership.role, changed };
       all.add(watched);
-      return () => void all.delete(watched);
+      added.add(watched);
+      wake.wake();
+      return () => {
+        all.delete(watched);
+        added.delete(watched);
+      };
     },
-    recheck: () => wake.wake(),
+    recheck() {
+      checkedAt = Number.NEGATIVE_INFINITY;
+      wake.wake();
+    },
     stop: () => checking.stop(),
   };
 }
