@@ -165,7 +165,7 @@ const RESOURCES: Readonly<
   "khala://documents/{doc_key}": {
     make: make.document,
     read: `ok${" not_found".repeat(8)}`,
-    // Whoever reads the topic may wait for a document of any key, and hears of what is theirs.
+    // Readers of the topic may wait for a document of any key, and hear of what is theirs.
     watch: "ok ok ok forbidden_topic forbidden_topic forbidden_topic forbidden_topic ok ok",
   },
   "khala://conversations/{conv_id}": {
