@@ -13,7 +13,7 @@ import type { Queue } from "./queue/queue.ts";
 import { checkConvId } from "./runs/chat.ts";
 import type { Store } from "./store.ts";
 import type { Followers } from "./timeline/followers.ts";
-import { PAGE } from "./timeline/snapshot.ts";
+import { activeRun, PAGE } from "./timeline/snapshot.ts";
 import { listApprovals } from "./waiting/awaited_calls.ts";
 
 /** The parts of a conversation that are read. */
@@ -62,16 +62,13 @@ export function openReads(options: ReadsOptions): Reads {
       const { queued = [] } = await queue.list(conversation);
       const people = await participants.list(conversation);
       const run = await store.run(conversation);
-      // The run's row is updated after its last event.
-      const { run_id: runId = "", status } = run ?? {};
-      const calls = status === "running" ? snapshot.waitingFor(runId) : undefined;
-      const waits = calls && { status: "waiting", waits_for: [...calls] };
-      const end = ACTIVE.has(status) ? (snapshot.endOf(runId) ?? waits) : undefined;
-      const isActive = ACTIVE.has(end?.status ?? status);
+      const isActive = ACTIVE.has(run?.status);
+      const end = isActive ? snapshot.endOf(run?.run_id ?? "") : undefined;
+      const active = run && isActive ? activeRun(run, snapshot) : null;
       return {
         conv_id: convId,
         cursor,
-        ...(run && { [isActive ? "run" : "last_run"]: { ...run, ...end } }),
+        ...(active ? { run: active } : run && { last_run: { ...run, ...end } }),
         messages: [...newest],
         // It may have begun in between.
         queued: queued.filter(({ run_id }) => run_id !== run?.run_id),

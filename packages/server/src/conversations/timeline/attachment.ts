@@ -8,7 +8,7 @@ import { type Cursor, formatCursor } from "../log/cursor.ts";
 import type { Entry, Position } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ConversationReader, Follower } from "./reader.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { activeRun, type Snapshot } from "./snapshot.ts";
 import {
   heartbeatFrame,
   helloFrame,
@@ -88,7 +88,7 @@ export class Attachment implements Follower {
     if (!snapshot) return this.ended(this.#reader.ended!);
     const messages = start.kind === "replay" ? snapshot.messages : snapshot.current;
     this.#position = this.#reader.head;
-    this.#hello(run);
+    this.#hello(run && activeRun(run, snapshot));
     if (start.kind === "replay" || messages.length > 0)
       this.#offer(snapshotFrame(this.#convId, messages, this.#reader.cursor));
     this.#goLive();
@@ -139,11 +139,16 @@ export class Attachment implements Follower {
     const foreign = cursor.epoch === reader.epoch && !(await reader.knows(cursor));
     if (this.#closed) return;
     if (foreign || cursor.epoch !== reader.epoch) {
-      this.#hello(run);
-      return this.#resync(foreign ? "foreign_cursor" : this.#wasDeleted(cursor) ? "deleted" : "trimmed");
+      return this.#resync(foreign ? "foreign_cursor" : this.#wasDeleted(cursor) ? "deleted" : "trimmed", {
+        run,
+      });
     }
+    // Later entries say themselves what becomes of the run.
+    const isLast = cursor.seq === reader.head.seq;
+    const snapshot = run && isLast ? await this.#load(0) : undefined;
+    if (this.#closed) return;
     this.#position = cursor;
-    this.#hello(run);
+    this.#hello(run && snapshot ? activeRun(run, snapshot) : run);
     void this.#catchUp();
   }
 
@@ -158,12 +163,14 @@ export class Attachment implements Follower {
     this.#queued = [];
   }
 
-  async #resync(reason: ResyncReason): Promise<void> {
+  /** Sends a snapshot, after `hello` if it was not sent yet. */
+  async #resync(reason: ResyncReason, hello?: { readonly run: RunJson | null }): Promise<void> {
     this.#metrics.resyncs.add(1, { reason });
     const snapshot = await this.#load();
     if (this.#closed) return;
     if (!snapshot) return this.ended(this.#reader.ended!);
     this.#position = this.#reader.head;
+    if (hello) this.#hello(hello.run && activeRun(hello.run, snapshot));
     this.#offer(resyncFrame(this.#convId, reason));
     this.#offer(snapshotFrame(this.#convId, snapshot.messages, this.#reader.cursor));
     this.#goLive();

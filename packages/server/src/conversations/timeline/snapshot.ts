@@ -1,5 +1,10 @@
 import { KhalaError } from "@khala/contracts";
-import type { EventJson, PendingCallJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import type {
+  EventJson,
+  PendingCallJson,
+  RunJson,
+  TranscriptMessageJson,
+} from "@khala/contracts/conversation/v1";
 import { notFound } from "../../access/access.ts";
 import type { ConversationRef } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
@@ -22,6 +27,14 @@ export interface Snapshot {
   endOf(runId: string): RunEnd | undefined;
   /** The calls a run waits for, if it began to wait after the stored messages. */
   waitingFor(runId: string): readonly PendingCallJson[] | undefined;
+}
+
+/** The active run as the log has it, null when it has ended there: its row is updated a moment later. */
+export function activeRun(run: RunJson, snapshot: Snapshot): RunJson | null {
+  const { run_id: runId = "", status } = run;
+  if (snapshot.endOf(runId)) return null;
+  const calls = status === "running" ? snapshot.waitingFor(runId) : undefined;
+  return calls ? { ...run, status: "waiting", waits_for: [...calls] } : run;
 }
 
 /** A page of messages, unless a caller asks for another one. */

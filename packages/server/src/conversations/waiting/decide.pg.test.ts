@@ -5,8 +5,11 @@ import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { EngineEvent, EngineFactory, Turn } from "../engines/engine.ts";
+import { parseCursor } from "../log/cursor.ts";
 import { openLeases } from "../runs/leases.ts";
 import { endOf, eventsOf, kindsOf, Servers, type TestServer } from "../test_support.ts";
+import type { StartPosition } from "../timeline/attachment.ts";
+import type { OutgoingFrames } from "../timeline/timeline.ts";
 
 const ada = testViewer({ subject: "ada" });
 const newConv = () => `conv-${randomUUID()}`;
@@ -358,6 +361,42 @@ test("a run waits as soon as its log says so, and an early decision waits for th
   });
   await decide(server, conv, "pay", { approve: true });
   await becomes(server, conv, "finished");
+});
+
+test("a socket that opens before the record knows what the run waits for", async () => {
+  const server = await start(new Asking());
+  const conv = newConv();
+  await servers.database.query({
+    text: `CREATE FUNCTION runtime.refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'`,
+  });
+  await servers.database.query({
+    text: `CREATE TRIGGER refuse BEFORE INSERT ON runtime.awaited_calls FOR EACH ROW EXECUTE FUNCTION runtime.refuse()`,
+  });
+  const { run_id } = await server.plane.chat(ada, { convId: conv, message: "pay" });
+  await until("it waits in the log", async () =>
+    (await kindsOf(server.log, conv, run_id)).includes("run_waiting"),
+  );
+  const { cursor } = await server.plane.state(ada, conv);
+  const starts: StartPosition[] = [
+    { kind: "now" },
+    { kind: "replay", messages: 10 },
+    { kind: "after", cursor: parseCursor(cursor!, "after") },
+    { kind: "after", cursor: { ...parseCursor(cursor!, "after"), epoch: "lost" } },
+  ];
+  for (const position of starts) {
+    const frames: { type: string; run?: object }[] = [];
+    const offer = (sent: OutgoingFrames) =>
+      frames.push(...sent.frames.map(({ json }) => JSON.parse(json))) > 0;
+    const attached = await server.plane.attach(ada, conv, { offer, end() {} }, position);
+    await until("hello", () => frames.length > 0);
+    expect(frames[0], position.kind).toMatchObject({
+      type: "hello",
+      run: { run_id, status: "waiting", waits_for: [{ tool_call_id: "pay", waits_for: "approval" }] },
+    });
+    attached.close();
+  }
+  await servers.database.query({ text: "DROP TRIGGER refuse ON runtime.awaited_calls" });
+  await becomes(server, conv, "waiting");
 });
 
 test("stores a client's large output as a file", async () => {
