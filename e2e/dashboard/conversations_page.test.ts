@@ -85,6 +85,9 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     const page = await context.open(address("pay"));
     await say(page, "/approve pay 5 euros");
     await page.getByText("Waiting for an approval").waitFor();
+    // Also for a page that did not see it begin to wait.
+    await page.reload();
+    await page.getByText("Waiting for an approval").waitFor();
     const tool = page.locator(".fold", { hasText: "Tool: approve" });
     await tool.getByText("waiting for approval").waitFor();
     await tool.getByText('"pay 5 euros"').waitFor();

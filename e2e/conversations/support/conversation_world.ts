@@ -326,7 +326,7 @@ export class ConversationWorld {
     each.server = server;
     each.release = release;
     const run = this.#run && { run_id: this.#run.runId, status: "running" };
-    await attachment.begin(start, run ?? null);
+    await attachment.begin(start, async () => ({ run: run ?? null, queued: [] }));
   }
 
   async #crash(server: number): Promise<void> {

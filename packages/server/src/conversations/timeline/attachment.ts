@@ -36,6 +36,12 @@ export interface TimelineSubscriber {
   end(error: KhalaError): void;
 }
 
+/** The active run of a conversation, and its queue, as they are stored. */
+export interface StoredRuns {
+  readonly run: RunJson | null;
+  readonly queued: QueuedMessageJson[];
+}
+
 /** Loads the newest messages at the reader's head: the given number, or a page. See loadSnapshot. */
 export type LoadSnapshot = (messages?: number) => Promise<Snapshot | undefined>;
 
@@ -44,6 +50,7 @@ export class Attachment implements Follower {
   readonly #conversation: ConversationRef;
   readonly #convId: string;
   readonly #load: LoadSnapshot;
+  #readRuns: () => Promise<StoredRuns> = async () => ({ run: null, queued: [] });
   readonly #reader: ConversationReader;
   readonly #subscriber: TimelineSubscriber;
   readonly #context: Context;
@@ -71,8 +78,11 @@ export class Attachment implements Follower {
     this.#position = reader.head;
   }
 
-  /** Sends `hello` and starts the replay, if any. */
-  async begin(start: StartPosition, run: RunJson | null, queued: QueuedMessageJson[] = []): Promise<void> {
+  /** Sends `hello` and starts the replay, if any. `readRuns` reads the active run, and those that are queued. */
+  async begin(start: StartPosition, readRuns: () => Promise<StoredRuns>): Promise<void> {
+    this.#readRuns = readRuns;
+    const { run, queued } = await readRuns();
+    if (this.#closed) return;
     this.#queued = queued;
     if (start.kind !== "now") this.#metrics.replays.add(1);
     if (start.kind === "after") return this.#beginAfter(start.cursor, run);
@@ -83,15 +93,14 @@ export class Attachment implements Follower {
       return this.#goLive();
     }
     // A socket that joins during an answer gets the part so far.
-    const snapshot = await this.#load(start.kind === "replay" ? start.messages : 0);
-    if (this.#closed) return;
-    if (!snapshot) return this.ended(this.#reader.ended!);
+    const loaded = await this.#loadWithRun(run, start.kind === "replay" ? start.messages : 0);
+    if (!loaded) return;
+    const { snapshot, cursor } = loaded;
     const messages = start.kind === "replay" ? snapshot.messages : snapshot.current;
-    this.#position = this.#reader.head;
-    this.#hello(run && activeRun(run, snapshot));
+    this.#hello(loaded.run);
     if (start.kind === "replay" || messages.length > 0)
-      this.#offer(snapshotFrame(this.#convId, messages, this.#reader.cursor));
-    this.#goLive();
+      this.#offer(snapshotFrame(this.#convId, messages, cursor));
+    void this.#catchUp();
   }
 
   /** The outbox has drained: the replay continues. */
@@ -145,11 +154,29 @@ export class Attachment implements Follower {
     }
     // Later entries say themselves what becomes of the run.
     const isLast = cursor.seq === reader.head.seq;
-    const snapshot = run && isLast ? await this.#load(0) : undefined;
-    if (this.#closed) return;
+    const loaded = run && isLast ? await this.#loadWithRun(run, 0) : { run };
+    if (!loaded || this.#closed) return;
     this.#position = cursor;
-    this.#hello(run && snapshot ? activeRun(run, snapshot) : run);
+    this.#hello(loaded.run);
     void this.#catchUp();
+  }
+
+  /**
+   * Loads a snapshot, moves to its position, and reads the run again: one that began to wait, or ended, after it was read may
+   * have done so before the snapshot. Undefined when this has ended.
+   */
+  async #loadWithRun(run: RunJson | null, count?: number) {
+    const snapshot = await this.#load(count);
+    if (this.#closed) return undefined;
+    if (!snapshot) {
+      this.ended(this.#reader.ended!);
+      return undefined;
+    }
+    this.#position = this.#reader.head;
+    const { cursor } = this.#reader;
+    const stored = run?.status === "running" ? (await this.#readRuns()).run : run;
+    if (this.#closed) return undefined;
+    return { snapshot, cursor, run: stored && activeRun(stored, snapshot) };
   }
 
   /** Whether a cursor of another log is of an earlier conversation of this name, whose generation is the time of its creation. */
@@ -166,14 +193,12 @@ export class Attachment implements Follower {
   /** Sends a snapshot, after `hello` if it was not sent yet. */
   async #resync(reason: ResyncReason, hello?: { readonly run: RunJson | null }): Promise<void> {
     this.#metrics.resyncs.add(1, { reason });
-    const snapshot = await this.#load();
-    if (this.#closed) return;
-    if (!snapshot) return this.ended(this.#reader.ended!);
-    this.#position = this.#reader.head;
-    if (hello) this.#hello(hello.run && activeRun(hello.run, snapshot));
+    const loaded = await this.#loadWithRun(hello?.run ?? null);
+    if (!loaded) return;
+    if (hello) this.#hello(loaded.run);
     this.#offer(resyncFrame(this.#convId, reason));
-    this.#offer(snapshotFrame(this.#convId, snapshot.messages, this.#reader.cursor));
-    this.#goLive();
+    this.#offer(snapshotFrame(this.#convId, loaded.snapshot.messages, loaded.cursor));
+    void this.#catchUp();
   }
 
   async #catchUp(): Promise<void> {

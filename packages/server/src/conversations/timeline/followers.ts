@@ -156,9 +156,11 @@ export function openFollowers(context: Context, options: FollowersOptions): Foll
         release();
       };
       try {
-        const current = await store.current(conversation);
-        if (!current) throw beingDeleted();
-        await attachment.begin(start, current.run, frameOf(current.queued));
+        await attachment.begin(start, async () => {
+          const current = await store.current(conversation);
+          if (!current) throw beingDeleted();
+          return { run: current.run, queued: frameOf(current.queued) };
+        });
       } catch (error) {
         attachment.close();
         detach();

@@ -399,6 +399,32 @@ test("a socket that opens before the record knows what the run waits for", async
   await becomes(server, conv, "waiting");
 });
 
+test("sockets that open while a run begins to wait all learn of it", async () => {
+  const server = await start(new Asking());
+  const conv = newConv();
+  const sockets: { waits: boolean; close(): void }[] = [];
+  const open = async (position: StartPosition) => {
+    const socket = { waits: false, close() {} };
+    const offer = ({ frames }: OutgoingFrames) => {
+      for (const { json } of frames) {
+        const { type, run, event } = JSON.parse(json);
+        if (type === "hello") socket.waits = run?.status === "waiting";
+        if (event?.run_waiting) socket.waits = true;
+      }
+      return true;
+    };
+    sockets.push(Object.assign(socket, await server.plane.attach(ada, conv, { offer, end() {} }, position)));
+  };
+  const asked = server.plane.chat(ada, { convId: conv, message: "pay" });
+  const opened: Promise<void>[] = [];
+  while ((await statusOf(server, conv).catch(() => "")) !== "waiting")
+    for (const position of [{ kind: "now" }, { kind: "replay", messages: 10 }] satisfies StartPosition[])
+      opened.push(open(position));
+  await Promise.all([asked, ...opened]);
+  await until("all to know", () => sockets.every(({ waits }) => waits));
+  for (const socket of sockets) socket.close();
+});
+
 test("stores a client's large output as a file", async () => {
   const server = await start(new Asking());
   const { conv } = await waiting(server, "ask");
