@@ -53,10 +53,11 @@ export async function purgeLeftover(database: Database, logId: bigint): Promise<
 async function purge(database: Database, logId: bigint, limit: number) {
   const [row] = await database.query<{ removed: number }>({
     name: "log_purge",
-    text: `WITH gone AS (
-        DELETE FROM runtime.log_entries WHERE log_id = $1 AND seq <= (
-          SELECT max(seq) FROM (SELECT seq FROM runtime.log_entries WHERE log_id = $1 ORDER BY seq LIMIT $2) e)
-        RETURNING 1
+    // Locks in their order first: two purges of a stream could otherwise wait for each other.
+    text: `WITH oldest AS MATERIALIZED (
+        SELECT seq FROM runtime.log_entries WHERE log_id = $1 ORDER BY seq LIMIT $2 FOR UPDATE
+      ), gone AS (
+        DELETE FROM runtime.log_entries WHERE log_id = $1 AND seq <= (SELECT max(seq) FROM oldest) RETURNING 1
       ) SELECT count(*)::int AS removed FROM gone`,
     values: [logId, Math.min(limit, PURGE_BATCH)],
   });
