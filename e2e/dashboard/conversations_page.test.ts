@@ -1,3 +1,4 @@
+import type { ConversationStateJson } from "@khala/contracts/conversation/v1";
 import { seriousFindings } from "@khala/test-support/browser/axe";
 import {
   chromiumHere,
@@ -6,6 +7,7 @@ import {
   type TestContext,
 } from "@khala/test-support/browser/chromium";
 import { type DashboardServer, startDashboard } from "@khala/test-support/browser/dashboard";
+import { eventually } from "@khala/test-support/kit/eventually";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
@@ -84,8 +86,14 @@ describe.skipIf(!chromiumHere())("the Conversations page", () => {
     await using context = await browser.context();
     const page = await context.open(address("pay"));
     await say(page, "/approve pay 5 euros");
-    await page.getByText("Waiting for an approval").waitFor();
-    // Also for a page that did not see it begin to wait.
+    // Sockets that open while a run begins to wait are tested with the server.
+    await eventually("the run to wait", async () => {
+      const headers = { authorization: `Bearer ${await server.token()}` };
+      const state = (await (
+        await fetch(`${server.url}/chat/pay`, { headers })
+      ).json()) as ConversationStateJson;
+      return state.run?.status === "waiting";
+    });
     await page.reload();
     await page.getByText("Waiting for an approval").waitFor();
     const tool = page.locator(".fold", { hasText: "Tool: approve" });
