@@ -27,7 +27,7 @@ import {
 import { ROOT } from "../../scripts/run.ts";
 
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
-const MAPPING = "docs/protocol/OA_SYNC_WS_MAPPING.md";
+const LIMITS = "docs/protocol/sync/limits.md";
 
 /** The cells of each row of a document's tables whose first cell is code. */
 function rowsOf(text: string): string[][] {
@@ -61,7 +61,7 @@ test("docs/protocol/ERRORS.md equals the error table", () => {
 });
 
 test("the close codes of the protocol equal those of the error table", () => {
-  const documented = rowsOf(section(MAPPING, "## Close codes")).map(([close, codes]) => [
+  const documented = rowsOf(section(LIMITS, "## Close codes")).map(([close, codes]) => [
     Number(close),
     [...codes!.matchAll(/`(\w+)`/g)].map(([, name]) => name),
   ]);
@@ -72,7 +72,7 @@ test("the close codes of the protocol equal those of the error table", () => {
 
 test("the limits of the protocol equal the defaults of the settings", () => {
   const defaults = new Map(describeConfig(readConfig({})).map(({ name, value }) => [name, value]));
-  const rows = rowsOf(section(MAPPING, "## Limits"));
+  const rows = rowsOf(section(LIMITS, "## Limits"));
   expect(rows.length).toBeGreaterThan(10);
   for (const [name, value] of rows)
     expect([code(name), Number(value)]).toEqual([code(name), defaults.get(code(name)!)]);
@@ -113,12 +113,12 @@ test("docs/sync/SURFACES.md has the fields of every document of the built-in mod
   }
 });
 
-test("docs/protocol/HTTP.md has every event type of runs and workers", () => {
-  const rows = rowsOf(section("docs/protocol/HTTP.md", "## Appending events")).map(([name]) => code(name));
+test("docs/protocol/http/events.md has every event type of runs and workers", () => {
+  const rows = rowsOf(read("docs/protocol/http/events.md")).map(([name]) => code(name));
   expect(rows).toEqual([...Object.keys(runs.events), ...Object.keys(workers.events)]);
 });
 
-test("docs/protocol/HTTP.md has every route", () => {
+test("docs/protocol/http/routes.md has every route", () => {
   const folder = "packages/server/src/gateway/http/routes";
   const sources = readdirSync(join(ROOT, folder)).filter((name) => !name.endsWith(".test.ts"));
   const literal = sources.flatMap((file) =>
@@ -128,7 +128,7 @@ test("docs/protocol/HTTP.md has every route", () => {
   );
   const streams = [runs, workers].map(({ path }) => `POST ${path}/:id/events`);
   expect(literal.length).toBeGreaterThan(5);
-  const documented = rowsOf(read("docs/protocol/HTTP.md")).map(([route]) => code(route));
+  const documented = rowsOf(read("docs/protocol/http/routes.md")).map(([route]) => code(route));
   for (const route of [...literal, ...streams]) expect(documented).toContain(route);
 });
 

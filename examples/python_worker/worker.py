@@ -3,7 +3,7 @@
     KHALA_URL=http://127.0.0.1:4000 python3 worker.py --agent editor
 
 It claims tasks of an agent that the app declares without `run`, works on each, and settles it. Put your work where `work` is.
-docs/protocol/BLACKBOARD.md is the contract. The token is KHALA_TOKEN; without one the server is asked: one in development
+docs/protocol/blackboard/workers.md is the contract. The token is KHALA_TOKEN; without one the server is asked: one in development
 answers anybody on its machine, others want KHALA_AUTH_ISSUER_KEY.
 """
 

@@ -8,6 +8,8 @@ const DOCS = join(import.meta.dirname, "../../docs");
 interface Item {
   readonly text: string;
   readonly link: string;
+  readonly collapsed?: boolean;
+  readonly items?: Item[];
 }
 
 const page = (text: string, file: string): Item => ({ text, link: `/${file}` });
@@ -22,6 +24,13 @@ function pagesIn(folder: string): Item[] {
       return page(title.replaceAll("`", ""), `${folder}/${file.slice(0, -3)}`);
     });
 }
+
+/** The page of a protocol, with those of its folder below it. */
+const protocol = (text: string, file: string, folder: string): Item => ({
+  ...page(text, `protocol/${file}`),
+  collapsed: true,
+  items: pagesIn(`protocol/${folder}`),
+});
 
 /** The modules of the API reference, which is there once `scripts/build_site.ts` has made it. */
 function modules(): Item[] {
@@ -75,7 +84,7 @@ export default defineConfig({
         items: [
           page("Defining models", "DEFINING_MODELS"),
           page("Surfaces", "sync/SURFACES"),
-          page("Protocol", "protocol/OA_SYNC_WS_MAPPING"),
+          protocol("Protocol", "OA_SYNC_WS_MAPPING", "sync"),
           page("Metrics", "sync/METRICS"),
         ],
       },
@@ -83,7 +92,7 @@ export default defineConfig({
         text: "Conversations",
         items: [
           page("Engines", "ENGINES"),
-          page("Protocol", "protocol/CONVERSATIONS"),
+          protocol("Protocol", "CONVERSATIONS", "conversations"),
           page("Metrics", "conversations/METRICS"),
         ],
       },
@@ -91,7 +100,7 @@ export default defineConfig({
         text: "Blackboard",
         items: [
           page("Agents", "AGENTS"),
-          page("Protocol", "protocol/BLACKBOARD"),
+          protocol("Protocol", "BLACKBOARD", "blackboard"),
           page("Metrics", "blackboard/METRICS"),
         ],
       },
@@ -105,9 +114,9 @@ export default defineConfig({
           page("Operating Khala", "OPERATIONS"),
           page("Configuration", "CONFIGURATION"),
           page("Embedding", "EMBEDDING"),
-          page("HTTP", "protocol/HTTP"),
+          protocol("HTTP", "HTTP", "http"),
           page("Errors", "protocol/ERRORS"),
-          page("The dashboard's interface", "protocol/OPS"),
+          protocol("The dashboard's interface", "OPS", "ops"),
         ],
       },
       { text: "Runbooks", collapsed: true, items: pagesIn("runbooks") },

@@ -21,6 +21,11 @@ test("names pages", () => {
   ]);
 });
 
+test("names pages of the protocol after the page above them", () => {
+  const pages = ["protocol/http/routes.md", "protocol/http/mcp.md", "protocol/blackboard/dead_letters.md"];
+  expect(pages.map(titleOf)).toEqual(["HTTP: routes", "HTTP: MCP", "Blackboard: dead letters"]);
+});
+
 const GUIDES = import.meta.glob<string>("../../../../docs/guides/*.md", {
   query: "?raw",
   import: "default",

@@ -17,6 +17,10 @@ const TITLES: Readonly<Record<string, string>> = {
   "guides/tools.md": "Tools and MCP",
   "protocol/OA_SYNC_WS_MAPPING.md": "Sync",
   "protocol/OPS.md": "Operations",
+  "protocol/blackboard/kafka.md": "Blackboard: Kafka",
+  "protocol/blackboard/kafka_rights.md": "Blackboard: rights on Kafka",
+  "protocol/http/mcp.md": "HTTP: MCP",
+  "protocol/sync/postgresql.md": "Sync: PostgreSQL",
   "runbooks/MOVE_TO_KAFKA.md": "Move to Kafka",
   "runbooks/MOVE_TO_REDIS.md": "Move to Redis",
   "runbooks/POSTGRES_FAILOVER.md": "PostgreSQL failover",
@@ -24,11 +28,22 @@ const TITLES: Readonly<Record<string, string>> = {
   "runbooks/REDIS_MEMORY.md": "Redis memory",
 };
 
+/** The names of the folders of the protocol, which are those of the pages above them. */
+const AREAS: Readonly<Record<string, string>> = {
+  blackboard: "Blackboard",
+  conversations: "Conversations",
+  http: "HTTP",
+  ops: "Operations",
+  sync: "Sync",
+};
+
 /** The name of a page of the documentation: "GETTING_STARTED.md" is "Getting started". */
 export function titleOf(page: string): string {
   const title = TITLES[page];
   if (title !== undefined) return title;
   const name = page.slice(page.lastIndexOf("/") + 1).replace(/\.md$/, "");
+  const [, area] = /^protocol\/(\w+)\//.exec(page) ?? [];
+  if (area !== undefined) return `${AREAS[area] ?? area}: ${name.replaceAll("_", " ")}`;
   // Names such as HTTP stay as they are.
   if (/^[A-Z]{2,5}$/.test(name) && !["TOUR", "REACT"].includes(name)) return name;
   const words = name.replaceAll(/[_-]/g, " ").toLowerCase();

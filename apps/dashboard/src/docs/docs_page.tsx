@@ -11,7 +11,11 @@ import "./docs.css";
 const ROOT = "../../../../docs/";
 /** The documentation of this version, each page in a file of its own that is loaded when it is opened. */
 const FILES = import.meta.glob<string>(
-  ["../../../../docs/*.md", "../../../../docs/{guides,protocol,runbooks}/*.md", "!../../../../docs/index.md"],
+  [
+    "../../../../docs/*.md",
+    "../../../../docs/{guides,protocol,runbooks}/**/*.md",
+    "!../../../../docs/index.md",
+  ],
   { query: "?raw", import: "default" },
 );
 const PAGES = sortPages(Object.keys(FILES).map((path) => path.slice(ROOT.length)));

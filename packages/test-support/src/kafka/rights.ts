@@ -4,7 +4,7 @@ import { ROOT } from "../../../../scripts/run.ts";
 import { openPlainAdmin, type PlainAdmin } from "../../../kafka/src/client/plain_admin.ts";
 import { eventually } from "../kit/eventually.ts";
 
-/** A right, as a row of the table in docs/protocol/BLACKBOARD.md names it. */
+/** A right, as a row of the table in docs/protocol/blackboard/kafka_rights.md names it. */
 export interface Right {
   readonly who: string;
   readonly kind: keyof typeof KINDS;
@@ -26,7 +26,6 @@ interface AclAdmin extends PlainAdmin {
   describeAcls(options: { readonly filter: object }): Promise<readonly unknown[]>;
 }
 
-const HEADING = "### Who needs which rights";
 const KINDS = { topics: 2, groups: 3, "transactional ids": 5 };
 const OPERATIONS = { Read: 3, Write: 4, Create: 5, Describe: 8, DescribeConfigs: 10 };
 const LITERAL = 3;
@@ -35,9 +34,8 @@ const ALLOW = 3;
 
 /** The documented rights, one by one. */
 export async function documentedRights(): Promise<Right[]> {
-  const text = await readFile(join(ROOT, "docs/protocol/BLACKBOARD.md"), "utf8");
+  const text = await readFile(join(ROOT, "docs/protocol/blackboard/kafka_rights.md"), "utf8");
   const rows = text
-    .slice(text.indexOf(HEADING))
     .split("\n")
     .filter((line) => line.startsWith("|"))
     .slice(2);
