@@ -3,7 +3,7 @@ import { holdLease, type Lease } from "../database/lease.ts";
 import type { Wakeups } from "../database/wakeups.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
-import type { Service } from "../kit/service.ts";
+import { runLoop, type Service, Wake } from "../kit/service.ts";
 import { type SyncMetrics, syncMetrics } from "./metrics.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { type MirrorFollowers, startMirror } from "./mirror/mirror_follower.ts";
@@ -88,26 +88,31 @@ export async function openSyncPlane(
   });
 
   // One process at a time projects and trims, by lease; another takes over when it dies or stalls.
-  let projectors: Projector[] = [];
-  let retention: Service | undefined;
   let second: MirrorFollowers | undefined;
-  const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => {
-    for (const projector of projectors) projector.wake();
-  });
+  const wake = new Wake();
+  const lease: Lease = holdLease(database, context, "sync", LEASE_MS, () => wake.wake());
   // No writes before the feeds know whether the database server is another one.
   const projecting = () => lease.held() && hub.settled();
-  projectors = models.all.map((model) =>
+  const projectors: Projector[] = models.all.map((model) =>
     startProjector(model, context, {
       database,
       authority,
       sink,
-      pollMs: options.pollMs,
       retryMs: options.retryMs,
       active: projecting,
       era: () => hub.era(),
     }),
   );
-  retention = startRetention(database, context, {
+  // One poll for all: woken together, they share one read of the log.
+  const polling = runLoop(context, "projections", {
+    wake,
+    idleMs: options.pollMs,
+    async step() {
+      for (const projector of projectors) projector.wake();
+      return false;
+    },
+  });
+  const retention = startRetention(database, context, {
     models,
     keepMs: options.retentionMs,
     everyMs: options.retentionEveryMs,
@@ -150,13 +155,11 @@ export async function openSyncPlane(
       for (const [topic, documents] of erased.changed) committed(topic, documents, false);
       return erased;
     },
-    wakeProjectors() {
-      for (const projector of projectors) projector.wake();
-    },
+    wakeProjectors: () => wake.wake(),
     projecting,
     async stop() {
       unobserve();
-      const background = [...projectors, retention, ...(second ? [second] : [])];
+      const background = [polling, ...projectors, retention, ...(second ? [second] : [])];
       await Promise.all(background.map((service) => service.stop()));
       await sink.drain();
       await Promise.all([lease.stop(), hub.stop()]);

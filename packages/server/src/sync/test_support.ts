@@ -46,7 +46,6 @@ export async function syncParts(
         database,
         authority,
         sink,
-        pollMs: 20,
         retryMs: 20,
         active: () => true,
         ...options,

@@ -300,7 +300,6 @@ test("a projector that starts on a long log catches up in batches", async () => 
     database: own.database,
     authority: parts.authority,
     sink: parts.sink,
-    pollMs: 60_000,
     retryMs: 60_000,
     active: () => true,
   });
@@ -323,7 +322,6 @@ test("pauses after a batch of events, so that more gather; a stop does not wait 
       database: own.database,
       authority: parts.authority,
       sink: parts.sink,
-      pollMs: 60_000,
       retryMs: 60_000,
       active: () => true,
     },

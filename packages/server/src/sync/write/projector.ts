@@ -35,7 +35,7 @@ export interface ProjectorState {
 /** Follows the authority log for one model. */
 export interface Projector extends Service {
   state(): ProjectorState;
-  /** Wakeup: there may be new events. */
+  /** There may be new events, or a reprojection. Nothing else makes it look, but retries. */
   wake(): void;
 }
 
@@ -43,7 +43,6 @@ export interface ProjectorOptions {
   readonly database: Database;
   readonly authority: Authority;
   readonly sink: Sink;
-  readonly pollMs: number;
   /** The interval between retries of streams that are set aside. */
   readonly retryMs: number;
   /** Whether this process holds the lease. It avoids duplicate work; the checkpoint ensures correctness. */
@@ -236,9 +235,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
 
   const loop = runLoop(context, `projector ${model.topic}`, {
     wake,
-    get idleMs() {
-      return failed > 0 ? Math.min(options.retryMs, options.pollMs) : options.pollMs;
-    },
+    idleMs: options.retryMs,
     step,
     // The cache may differ from what was committed: read it again.
     onError: forget,
