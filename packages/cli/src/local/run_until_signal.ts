@@ -4,6 +4,7 @@ import type { Logger } from "pino";
 import { environment } from "../environment.ts";
 import { Failure } from "../failure.ts";
 import { note } from "../terminal/terminal.ts";
+import { collectGarbage } from "./collect_garbage.ts";
 
 /** A server or worker that can be stopped. */
 export interface Stoppable {
@@ -52,6 +53,7 @@ export async function runUntilSignal(
   });
   try {
     const running = await start();
+    collectGarbage();
     await stopAsked.promise;
     const late = setTimeout(() => {
       note(`khala: The server did not stop within ${stopTimeoutMs} ms. The process ends now.`);
