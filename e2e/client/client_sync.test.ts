@@ -143,6 +143,7 @@ test("replaces a stale position with a list, without an empty moment", async () 
   expect(keys(khala)).toHaveLength(9);
   expect(new Set(versions(khala))).toEqual(new Set(["2"]));
   expect(await server.metric("khala_sync_stale_cursors_total")).toBe(stale + 1);
+  await until("listeners hear of it", () => seen.at(-1) === 9);
   expect(Math.min(...seen)).toBe(9);
 });
 
