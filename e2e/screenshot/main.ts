@@ -23,7 +23,7 @@ const ended = new Promise((resolve) => server.once("exit", resolve));
 try {
   const url = await addressOf();
   const browser = await chromium.launch({
-    executablePath: process.argv[2] ?? "/usr/bin/chromium",
+    executablePath: process.argv[2] ?? "/usr/bin/chromium-headless-shell",
     chromiumSandbox: process.getuid?.() !== 0,
     args: ["--disable-dev-shm-usage"],
   });

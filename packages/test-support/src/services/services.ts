@@ -1,5 +1,5 @@
 import type { TestProject } from "vitest/node";
-import { chromium } from "../browser/service.ts";
+import { chromium, WHOLE } from "../browser/service.ts";
 import { kafka } from "../kafka/service.ts";
 import { postgres } from "../postgres/service.ts";
 import { redis } from "../redis/service.ts";
@@ -48,5 +48,6 @@ export async function provideServices(
 
 /** Vitest's global setup for tests that need more than PostgreSQL. */
 export default function setup(project: TestProject): Promise<() => Promise<void>> {
-  return provideServices(project, [postgres(), redis(), kafka(), chromium()]);
+  const browser = project.name === "chaos" ? chromium(WHOLE) : chromium();
+  return provideServices(project, [postgres(), redis(), kafka(), browser]);
 }
