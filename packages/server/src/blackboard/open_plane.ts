@@ -85,8 +85,8 @@ export async function openBlackboardPlane(
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
       return routing;
     },
-    // A process without agents would route every artifact to no agent.
-    routes: agents.length > 0,
+    // Also without agents, as all processes run the same app: to no agent, so that nothing waits.
+    routes: true,
     replayed: replayCounter(database, context),
     running: (own) => running.share(own),
     refused: (fields, error) => setAside.refused("board router", fields, error),
