@@ -2,8 +2,8 @@
 // Lists what a release depends on in dist/sbom.cdx.json (CycloneDX).
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { compile } from "./compile.ts";
-import { checkTarball, pack } from "./pack.ts";
+import { compile } from "./build/compile.ts";
+import { checkTarball, pack } from "./build/pack.ts";
 import { must, ROOT } from "./run.ts";
 
 /** In the order in which they need each other. */
@@ -12,7 +12,7 @@ const PACKAGES = ["contracts", "server", "testing", "s3", "client", "create-khal
 const tarballs = join(ROOT, "dist");
 await rm(tarballs, { recursive: true, force: true });
 await mkdir(tarballs);
-await must(process.execPath, [join(ROOT, "scripts/build_dashboard.ts"), "--strict"]);
+await must(process.execPath, [join(ROOT, "scripts/build/dashboard.ts"), "--strict"]);
 for (const name of [...PACKAGES.map((name) => join("packages", name)), "apps/dashboard"]) {
   const folder = join(ROOT, name);
   if (name.startsWith("packages/")) await compile(folder);

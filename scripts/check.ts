@@ -1,11 +1,11 @@
 // npm run check: what a reviewer would ask, but for the tests. Every step runs, also after one has failed.
 // `npm run check -- types dead` runs the steps whose names contain one of these words.
 import { availableParallelism } from "node:os";
-import { checkTypes } from "./check_types.ts";
-import { checkClientSize } from "./client_size.ts";
+import { checkClientSize } from "./checks/client_size.ts";
+import { checkMigrations } from "./checks/migrations.ts";
+import { checkBreaking, checkGenerated } from "./checks/proto.ts";
+import { checkTypes } from "./checks/types.ts";
 import { runTool } from "./install.ts";
-import { checkMigrations } from "./migrations.ts";
-import { checkBreaking, checkGenerated } from "./proto.ts";
 import { type Finished, ROOT, run } from "./run.ts";
 
 interface Step {

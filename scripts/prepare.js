@@ -30,7 +30,7 @@ if (!locked && Number.parseInt(process.versions.node, 10) < LEAST_NODE) {
 // npm 10 takes the link away with the packages of other systems, since each of them has a program of this name.
 if (locked && process.platform !== "win32" && !existsSync(link))
   symlinkSync(relative(join(modules, ".bin"), locked), link);
-const built = spawnSync(locked ?? process.execPath, [join(root, "scripts", "build_dashboard.ts")], {
+const built = spawnSync(locked ?? process.execPath, [join(root, "scripts/build/dashboard.ts")], {
   stdio: "inherit",
 });
 if (built.error) throw built.error;

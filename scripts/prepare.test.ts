@@ -13,8 +13,8 @@ test("links the lockfile's Node if npm left out the link, and builds the page wi
   for (const folder of [".bin", "node-of-this-system/bin"])
     mkdirSync(join(modules, folder), { recursive: true });
   symlinkSync(process.execPath, join(modules, "node-of-this-system/bin/node"));
-  mkdirSync(join(root, "scripts"));
-  writeFileSync(join(root, "scripts/build_dashboard.ts"), "console.log(process.argv0 as string);");
+  mkdirSync(join(root, "scripts/build"), { recursive: true });
+  writeFileSync(join(root, "scripts/build/dashboard.ts"), "console.log(process.argv0 as string);");
   const prepare = join(import.meta.dirname, "prepare.js");
   for (const _ of ["missing", "there already"]) {
     const output = execFileSync(process.execPath, [prepare, root], { encoding: "utf8" });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { buildSite } from "../../scripts/build_site.ts";
+import { buildSite } from "../../scripts/build/site.ts";
 
 test("the documentation builds, without a dead link", { timeout: 600_000 }, async () => {
   const built = await buildSite();

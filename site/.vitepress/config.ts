@@ -32,7 +32,7 @@ const protocol = (text: string, file: string, folder: string): Item => ({
   items: pagesIn(`protocol/${folder}`),
 });
 
-/** The modules of the API reference, which is there once `scripts/build_site.ts` has made it. */
+/** The modules of the API reference, which is there once `scripts/build/site.ts` has made it. */
 function modules(): Item[] {
   const index = join(DOCS, "api/index.md");
   if (!existsSync(index)) return [];

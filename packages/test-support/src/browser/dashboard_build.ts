@@ -18,7 +18,7 @@ const LOCK = join(
 /** Builds the page of `khala dev` unless the install did: an install may skip its scripts. */
 export function ensureDashboard(): Promise<void> {
   return ensureBuilt({ page: PAGE, lock: LOCK, waitMs: 2 * BUILD_MS }, async () => {
-    await promisify(execFile)(process.execPath, [join(ROOT, "scripts/build_dashboard.ts")], {
+    await promisify(execFile)(process.execPath, [join(ROOT, "scripts/build/dashboard.ts")], {
       timeout: BUILD_MS,
     });
   });

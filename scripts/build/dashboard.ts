@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { brotliCompress, constants, gzip } from "node:zlib";
 
-const FOLDER = join(import.meta.dirname, "..", "apps", "dashboard");
+const FOLDER = join(import.meta.dirname, "../../apps/dashboard");
 const DIST = join(FOLDER, "dist");
 /** The build goes here, and replaces the current page at the end: a server that starts meanwhile finds a complete one. */
 const NEXT = join(FOLDER, "dist-next");

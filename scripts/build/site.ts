@@ -1,8 +1,8 @@
 // Builds the documentation: the API reference from the sources, then all pages. A dead link fails it.
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { ensureInstalled } from "./install.ts";
-import { type Finished, ROOT, run } from "./run.ts";
+import { ensureInstalled } from "../install.ts";
+import { type Finished, ROOT, run } from "../run.ts";
 
 const SITE = join(ROOT, "site");
 

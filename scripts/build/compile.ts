@@ -1,6 +1,6 @@
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
-import { must } from "./run.ts";
+import { must } from "../run.ts";
 
 /** Compiles a package to its dist/: modules, their declarations, and the files that modules read beside them. */
 export async function compile(folder: string): Promise<void> {

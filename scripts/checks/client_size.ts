@@ -1,7 +1,7 @@
 // What @khala/client/sync weighs in a browser, with all that it imports: a promise to the apps that embed it.
 import { gzipSync } from "node:zlib";
 import { rolldown } from "rolldown";
-import { type Finished, ROOT } from "./run.ts";
+import { type Finished, ROOT } from "../run.ts";
 
 const LIMIT_BYTES = 20 * 1024;
 

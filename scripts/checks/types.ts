@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { blocksOf, docFiles } from "./doc_blocks.ts";
-import { type Finished, ROOT, run } from "./run.ts";
+import { blocksOf, docFiles } from "../doc_blocks.ts";
+import { type Finished, ROOT, run } from "../run.ts";
 
 /** Where the programs of the docs are written, so that they find the repository's packages. */
 const FOLDER = join(ROOT, ".cache/docs-types");

@@ -1,9 +1,9 @@
 import { copyFile, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { importTool } from "../tools/release/import_tool.ts";
-import { ensureInstalled } from "./install.ts";
-import { must, ROOT } from "./run.ts";
+import { importTool } from "../../tools/release/import_tool.ts";
+import { ensureInstalled } from "../install.ts";
+import { must, ROOT } from "../run.ts";
 
 /** What package.json says that matters only in this repository. */
 interface Manifest {

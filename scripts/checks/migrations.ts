@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Finished, ROOT, run } from "./run.ts";
+import { type Finished, ROOT, run } from "../run.ts";
 
 const DATABASE = "packages/server/src/database";
 

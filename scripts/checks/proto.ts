@@ -1,8 +1,8 @@
 import { mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { runTool } from "./install.ts";
-import { type Finished, must, ROOT, run } from "./run.ts";
+import { runTool } from "../install.ts";
+import { type Finished, must, ROOT, run } from "../run.ts";
 
 const PROTO = join(ROOT, "proto");
 const GENERATED = "packages/contracts/src/gen";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { leaves } from "../site/.vitepress/leaves.ts";
-import { importName } from "../site/import_name.ts";
+import { leaves } from "../../site/.vitepress/leaves.ts";
+import { importName } from "../../site/import_name.ts";
 
 const leavesFrom = (page: string, target: string) => leaves(target, `/repo/docs/${page}`, "/repo/docs");
 
