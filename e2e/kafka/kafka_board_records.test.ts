@@ -12,6 +12,7 @@ import { dead, payloadOf, retry, start, Worker } from "@khala/test-support/confo
 import { kafkaHere } from "@khala/test-support/kafka/kafka";
 import { type KafkaBoard, kafkaBoard } from "@khala/test-support/kafka/kafka_board";
 import { testContext } from "@khala/test-support/kit/context";
+import { noRemoteWork } from "@khala/test-support/kit/executor";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openKafkaClient } from "../../packages/kafka/src/client/client.ts";
 import type { KafkaProducer, NewRecord } from "../../packages/kafka/src/client/client_types.ts";
@@ -22,7 +23,7 @@ import { agent } from "../../packages/server/src/blackboard/model/define_agent.t
 import { boardMetrics } from "../../packages/server/src/blackboard/observe/metrics.ts";
 import { boardObserver, everyObserver } from "../../packages/server/src/blackboard/observe/observer.ts";
 import { boardSpans } from "../../packages/server/src/blackboard/observe/spans.ts";
-import { openExecutor } from "../../packages/server/src/blackboard/work/execution.ts";
+import { openAgentConsumer } from "../../packages/server/src/blackboard/work/execution.ts";
 import { openSlots } from "../../packages/server/src/blackboard/work/slots.ts";
 import { openTelemetry, type Telemetry } from "../../packages/server/src/kit/telemetry.ts";
 
@@ -111,10 +112,9 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
   test("the spans of routing and settling have the record's position, and name their transaction", async () => {
     const { context, metrics, spans } = traced;
     const { known } = board;
-    const shared = { metrics, spans, schemas: {}, maxDepth: 8, known };
-    const executor = openExecutor(context, { slots: openSlots(1), ...shared });
+    const shared = { slots: openSlots(1), metrics, spans, schemas: {}, maxDepth: 8, known };
     const work = agent("traced", { consumes: "Draft", run: () => ({ type: "Review", payload: 1 }) });
-    const service = board.consume(executor.consumer(work));
+    const service = board.consume(openAgentConsumer(context, shared, work, noRemoteWork));
     const artifact = makeTestArtifact({ to: "traced", traceparent: TRACE });
     await board.publish([artifact]);
     await eventually(() => expect(heard.settledBy("traced")).toHaveLength(1));

@@ -28,7 +28,7 @@ export class Killable {
   }
 
   readonly database = (database: Database): Database => {
-    const interactive: Database["interactive"] = (work, mode) =>
+    const interactive: Database["interactive"] = (work) =>
       database.interactive(async (tx) => {
         const value = await work({
           query: (statement) => {
@@ -38,7 +38,7 @@ export class Killable {
         });
         this.#rollBack();
         return value;
-      }, mode);
+      });
     return this.#wrap({ ...database, interactive });
   };
 

@@ -35,7 +35,7 @@ import { CONTROLS_WAKEUP, openControls } from "./waiting/controls.ts";
 import { openGather } from "./waiting/gather.ts";
 import { openParked } from "./waiting/parked.ts";
 import { startRetention } from "./waiting/retention.ts";
-import { openExecutor } from "./work/execution.ts";
+import type { AgentParts } from "./work/execution.ts";
 import { openRunning } from "./work/running.ts";
 import { openSlots } from "./work/slots.ts";
 import { openWorkers } from "./work/workers.ts";
@@ -137,7 +137,7 @@ export async function openBlackboardPlane(
   const slots = openSlots(options.concurrency);
   showSlots(metrics, slots);
   showLag(metrics, context, lag);
-  const executor = openExecutor(context, {
+  const shared: AgentParts = {
     slots,
     metrics,
     spans,
@@ -148,9 +148,9 @@ export async function openBlackboardPlane(
     async later(outputs) {
       await schedule.add(outputs.map(({ artifact, notBefore = 0 }) => ({ artifact, notBefore })));
     },
-  });
+  };
   const workers = openWorkers(board, context, agents, works, {
-    executor,
+    shared,
     controls,
     gather,
     approvals,

@@ -1,4 +1,6 @@
+import { KhalaError } from "@khala/contracts";
 import type { ParticipantRole } from "../access/actions.ts";
+import { StreamGone } from "./log/log.ts";
 
 /** The id of a conversation. It is unique within its org. */
 export interface ConversationId {
@@ -29,6 +31,12 @@ export interface Conversation extends ConversationRef {
   readonly untold: boolean;
 }
 
+/** A run whose lease this server holds, with the fencing token: nothing is written for one that has lost it. */
+export interface LeasedRun extends ConversationId {
+  readonly runId: string;
+  readonly fence: bigint;
+}
+
 /** An id as the key of a map. A `conv_id` has no spaces. */
 export function idKey({ org, convId }: ConversationId): string {
   return `${convId} ${org}`;
@@ -37,4 +45,15 @@ export function idKey({ org, convId }: ConversationId): string {
 /** A conversation as the key of a map. */
 export function refKey(ref: Omit<ConversationRef, "logName">): string {
   return `${ref.generation} ${idKey(ref)}`;
+}
+
+/** The conversation was deleted between two steps of a request. */
+export function deletedMeanwhile(): KhalaError {
+  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
+  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
+}
+
+/** For the error of a log: throws it, or that the conversation was deleted. */
+export function unlessGone(error: unknown): never {
+  throw error instanceof StreamGone ? deletedMeanwhile() : error;
 }

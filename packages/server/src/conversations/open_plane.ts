@@ -7,8 +7,6 @@ import { openAnnouncer } from "./announce.ts";
 import type { Conversation, ConversationRef } from "./conversation.ts";
 import { openEngineCache } from "./engines/engine_cache.ts";
 import { fileAnswer } from "./files/file_urls.ts";
-import { openFiles } from "./files/files.ts";
-import { openPostgresFileStore } from "./files/postgres_file_store.ts";
 import type { Log } from "./log/log.ts";
 import { openBranches } from "./messages/branches.ts";
 import { openMessageStore } from "./messages/message_store.ts";
@@ -55,7 +53,6 @@ export const TAKEOVER_WAKEUP = "takeover";
 /** The wakeup for a change of some conversation's participants. */
 export const PEOPLE_WAKEUP = "people";
 const REPORT_TIMEOUT_MS = 5_000;
-const DEFAULT_FILE_BYTES = 25 << 20;
 
 /** Opens the conversation plane on a log. */
 export async function openConversationPlane(
@@ -72,14 +69,7 @@ export async function openConversationPlane(
     idleMs: options.engineIdleMs,
     max: options.maxEngines,
   });
-  const files =
-    options.files ??
-    openFiles(database, context, {
-      store: openPostgresFileStore(database),
-      maxBytes: DEFAULT_FILE_BYTES,
-      stored: options.stored,
-    });
-  const { queueLimit } = options;
+  const { files, queueLimit } = options;
   const store = openStore(database, { holder: serverId, leaseMs, queueLimit, newId: context.newId });
   const leases = openLeases(database, { holder: serverId, leaseMs });
   const { isDeleted } = leases;

@@ -62,15 +62,14 @@ export interface ConversationOptions extends ConversationSettings {
   readonly engine: EngineFactory;
   readonly runs: RunEvents;
   /** Publishes an engine's artifacts on the blackboard, as the run's owner. */
-  readonly publish?: (
+  readonly publish: (
     run: Pick<RunIdentity, "org" | "subject" | "trace"> & {
       readonly conversation: { readonly conv_id: string; readonly generation: string };
     },
     drafts: Parameters<PublishArtifacts>[0],
   ) => ReturnType<PublishArtifacts>;
   readonly wakeups: Pick<Wakeups, "send">;
-  /** The files of conversations; in Postgres unless given. */
-  readonly files?: Files;
+  readonly files: Files;
   /** Limits what orgs store. */
   readonly stored?: StoredBytes;
 }

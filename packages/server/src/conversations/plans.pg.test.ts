@@ -69,7 +69,7 @@ function recording(database: Database): { database: Database; statements: Statem
     database: {
       ...database,
       ...recorded(database),
-      interactive: (fn, mode) => database.interactive((tx) => fn(recorded(tx)), mode),
+      interactive: (fn) => database.interactive((tx) => fn(recorded(tx))),
     },
   };
 }

@@ -8,6 +8,8 @@ import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import type { Engine, EngineEvent, EngineFactory } from "./engines/engine.ts";
+import { openFiles } from "./files/files.ts";
+import { openPostgresFileStore } from "./files/postgres_file_store.ts";
 import type { Bounds, Log } from "./log/log.ts";
 import { openPostgresLog, type PostgresLog } from "./log/postgres/postgres_log.ts";
 import {
@@ -100,6 +102,11 @@ export class Servers implements AsyncDisposable {
       ...settings,
       engine,
       wakeups,
+      files: openFiles(this.database, context, {
+        store: openPostgresFileStore(this.database),
+        maxBytes: 25 << 20,
+      }),
+      publish: async () => [],
       runs: runs ?? {
         append: async ({ runId }, type) => void told.push(`${runId} ${type}`),
       },

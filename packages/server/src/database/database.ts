@@ -17,7 +17,7 @@ export interface Database {
    */
   transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]>;
   /** Runs `fn` inside a transaction on one connection, for work that depends on answers in between. */
-  interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>, mode?: string): Promise<T>;
+  interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>): Promise<T>;
   /**
    * Identifies the server that the pool's newest connection reached: its start time. It is known before that connection is
    * used. A caller that finds it changed after a read may have rows of a restored or promoted server.
@@ -38,10 +38,11 @@ export interface DatabaseOptions {
   readonly poolSize: number;
   readonly log: Logger;
   readonly connectTimeoutMs?: number;
-  readonly statementTimeoutMs?: number;
-  /** Timeout for an answer; default: a little longer than the statement timeout. */
+  /** Timeout for an answer; default: a little longer than that of a statement. */
   readonly answerTimeoutMs?: number;
 }
+
+const STATEMENT_TIMEOUT_MS = 30_000;
 
 /**
  * Sets up a session. By a statement: a pooler refuses such settings as parameters of the connection. Statements here run for
@@ -57,7 +58,7 @@ types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
 /** Opens the pool. Nothing connects until the first statement. */
 export function openDatabase(options: DatabaseOptions): Database {
-  const { statementTimeoutMs = 30_000, answerTimeoutMs = statementTimeoutMs + 5_000 } = options;
+  const { answerTimeoutMs = STATEMENT_TIMEOUT_MS + 5_000 } = options;
   const config = {
     connectionString: options.url,
     types,
@@ -77,7 +78,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     // The pool handles errors of idle connections only.
     client.on("error", broke);
     const { rows } = await client.query(
-      `SELECT pg_postmaster_start_time()::text AS server, ${sessionSettings(statementTimeoutMs)}`,
+      `SELECT pg_postmaster_start_time()::text AS server, ${sessionSettings(STATEMENT_TIMEOUT_MS)}`,
     );
     const reached: string = rows[0].server;
     if (server !== undefined && reached !== server) {
@@ -90,11 +91,10 @@ export function openDatabase(options: DatabaseOptions): Database {
   async function inTransaction<T>(
     client: pg.ClientBase,
     fn: (tx: Pick<Database, "query">) => Promise<T>,
-    mode = "",
     onBroken: (cause: Error) => void = () => {},
   ): Promise<T> {
     try {
-      await client.query(`BEGIN ${mode}`);
+      await client.query("BEGIN");
       const value = await fn({
         // Only batches prepare statements: pg's own queries do not close a name that is in use.
         query: async <R>(statement: Statement) =>
@@ -178,12 +178,12 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     transaction,
 
-    interactive: (fn, mode = "") =>
+    interactive: (fn) =>
       limited(async () => {
         const client = await pool.connect().catch(translate);
         let broken: Error | undefined;
         try {
-          return await inTransaction(client, fn, mode, (cause) => {
+          return await inTransaction(client, fn, (cause) => {
             broken = cause;
           });
         } catch (error) {

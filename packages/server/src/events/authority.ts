@@ -6,6 +6,7 @@ import type { Database } from "../database/database.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
 import { GroupCommit, type Outcome } from "../kit/group_commit.ts";
+import { invalid } from "../kit/invalid.ts";
 import { checkEventData } from "./event_schema.ts";
 import type { AuthorityEvent, ProposedEvent, StreamDefinition, StreamEvent } from "./stream.ts";
 
@@ -183,24 +184,31 @@ export function readEvents(
 /** Validates a request before it shares a transaction with others. */
 async function prepare(request: Append, clock: Clock): Promise<Prepared> {
   const { stream, streamId, events } = request;
-  if (!isStreamId(streamId)) invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
-  if (events.length === 0) invalid("events", "Send at least one event.");
+  if (!isStreamId(streamId))
+    throw invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
+  if (events.length === 0) throw invalid("events", "Send at least one event.");
   if (events.length > MAX_EVENTS)
-    invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
+    throw invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
   const seen = new Set<string>();
   const data: string[] = [];
   for (const [i, event] of events.entries()) {
     if (!ID.test(event.event_id))
-      invalid(`events[${i}].event_id`, "An event_id has 1 to 200 letters, digits or . _ : @ -");
+      throw invalid(`events[${i}].event_id`, "An event_id has 1 to 200 letters, digits or . _ : @ -");
     if (seen.has(event.event_id))
-      invalid(`events[${i}].event_id`, `The event_id "${event.event_id}" is used twice in this request.`);
+      throw invalid(
+        `events[${i}].event_id`,
+        `The event_id "${event.event_id}" is used twice in this request.`,
+      );
     seen.add(event.event_id);
     const checked = checkEventData(stream, event.type, event.data ?? {}, `events[${i}]`, clock);
     const stored = checked instanceof Promise ? await checked : checked;
     request.authorize?.({ type: event.type, data: stored });
     const text = textOf(stored, event.type);
     if (UNSTORABLE.test(text))
-      invalid(`events[${i}].data`, "A text may not contain a NUL character or half of a surrogate pair.");
+      throw invalid(
+        `events[${i}].data`,
+        "A text may not contain a NUL character or half of a surrogate pair.",
+      );
     data.push(text);
   }
   return { request, data, bytes: data.reduce((sum, text) => sum + text.length + 200, 0) };
@@ -211,10 +219,6 @@ function textOf(data: unknown, type: string): string {
   const text = typeof data === "object" && data !== null ? JSON.stringify(data) : undefined;
   if (text === undefined) throw new TypeError(`The schema of "${type}" returns what is no JSON object.`);
   return text;
-}
-
-function invalid(field: string, message: string): never {
-  throw new KhalaError("invalid_request", message, { field });
 }
 
 interface Answer {

@@ -1,12 +1,12 @@
+import { inputJsonSchema } from "../kit/standard_schema.ts";
 import type { EventSchema } from "./event_schema.ts";
 
 /** Sample data for a schema: its first field, and the required ones. Empty where the schema does not list its fields. */
 export function sampleOf(schema: EventSchema): unknown {
   if (!("~standard" in schema)) return sampleOfMessage(schema);
-  // Only some libraries describe their schemas.
-  const { jsonSchema } = schema["~standard"] as { jsonSchema?: { input(options: object): JsonSchema } };
   try {
-    return jsonSchema ? sampleOfJson(jsonSchema.input({ target: "draft-2020-12" })) : {};
+    const described: JsonSchema | undefined = inputJsonSchema(schema);
+    return described ? sampleOfJson(described) : {};
   } catch {
     // A payload may have a schema that JSON Schema cannot express.
     return {};

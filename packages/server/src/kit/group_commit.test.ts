@@ -190,11 +190,11 @@ test("a callback that throws fails its writer alone", async () => {
 });
 
 describe("a second commit", () => {
-  /** Capital letters are ordered, and ten characters are worth a commit. */
-  const second = { fromBytes: 10, isFree: (item: string) => item === item.toLowerCase() };
+  /** Ten characters are worth a commit. */
+  const secondFromBytes = 10;
 
   test("takes half of the queue, so that two commits run in parallel", async () => {
-    const { queue, commits, answer, turn } = open({ second });
+    const { queue, commits, answer, turn } = open({ secondFromBytes });
     const writes = ["aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "dddddddddd"].map((item) => queue.write(item));
     await turn();
     await turn();
@@ -209,7 +209,7 @@ describe("a second commit", () => {
   });
 
   test("does not start for a small queue", async () => {
-    const { queue, commits, answer, turn } = open({ second });
+    const { queue, commits, answer, turn } = open({ secondFromBytes });
     const first = queue.write("a");
     await turn();
     const writes = ["b", "c"].map((item) => queue.write(item));
@@ -222,41 +222,6 @@ describe("a second commit", () => {
     await turn();
     answer(1);
     expect(await Promise.all(writes)).toEqual(["b", "c"]);
-  });
-
-  test("never runs ordered items in parallel or out of order", async () => {
-    const { queue, commits, answer, turn } = open({ second });
-    const first = queue.write("AAAAAAAAAA");
-    await turn();
-    const writes = ["BBBBBBBBBB", "cccccccccc"].map((item) => queue.write(item));
-    await turn();
-    await turn();
-    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"]]);
-    answer(0);
-    await first;
-    await turn();
-    await turn();
-    expect(commits.slice(1).map(({ items }) => items)).toEqual([["BBBBBBBBBB", "cccccccccc"]]);
-    answer(1);
-    await Promise.all(writes);
-  });
-
-  test("may run unordered items beside ordered ones", async () => {
-    const { queue, commits, answer, turn } = open({ second });
-    const first = queue.write("AAAAAAAAAA");
-    await turn();
-    const writes = ["cccccccccc", "BBBBBBBBBB"].map((item) => queue.write(item));
-    await turn();
-    await turn();
-    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"], ["cccccccccc"]]);
-    answer(1);
-    answer(0);
-    await first;
-    await turn();
-    await turn();
-    answer(2);
-    expect(await Promise.all(writes)).toEqual(["cccccccccc", "BBBBBBBBBB"]);
-    expect(commits.map(({ items }) => items)).toEqual([["AAAAAAAAAA"], ["cccccccccc"], ["BBBBBBBBBB"]]);
   });
 });
 

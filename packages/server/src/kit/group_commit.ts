@@ -12,13 +12,11 @@ export interface GroupCommitOptions<T> {
   readonly maxWaitingBytes: number;
   /** Items with equal keys never share a batch: the later one goes into the next batch. */
   readonly exclusiveKey?: (item: T) => string;
-  /** Allows a second commit in parallel with the first, so that the process and the database both stay busy. */
-  readonly second?: {
-    /** The least queued bytes for a second commit. Below that, sharing one commit is cheaper. */
-    readonly fromBytes: number;
-    /** Whether the item has no ordering constraint. At most one running commit contains ordered items. */
-    readonly isFree: (item: T) => boolean;
-  };
+  /**
+   * Allows a second commit in parallel with the first, so that the process and the database both stay busy, from this many queued
+   * bytes on. Below that, sharing one commit is cheaper.
+   */
+  readonly secondFromBytes?: number;
 }
 
 /** The result of one item of a batch. */
@@ -29,7 +27,6 @@ interface Waiting<T> {
   readonly bytes: number;
   readonly count: number;
   readonly key: string | undefined;
-  readonly isFree: boolean;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -43,8 +40,6 @@ export class GroupCommit<T, R> {
   #waiting: Waiting<T>[] = [];
   #waitingBytes = 0;
   readonly #running = new Set<Promise<void>>();
-  /** Whether a running commit contains an ordered item. */
-  #isOrdered = false;
   #runners = 0;
   #committing = 0;
 
@@ -55,14 +50,13 @@ export class GroupCommit<T, R> {
   /** Resolves with the item's result once it is committed. */
   async write(item: T): Promise<R> {
     // All callbacks run here: one that throws fails this writer, and no other.
-    const { sizeOf, countOf, exclusiveKey, second } = this.#options;
+    const { sizeOf, countOf, exclusiveKey } = this.#options;
     const bytes = sizeOf(item);
     const entry = {
       item,
       bytes,
       count: countOf?.(item) ?? 1,
       key: exclusiveKey?.(item),
-      isFree: second?.isFree(item) ?? true,
     };
     if (this.#waitingBytes + bytes > this.#options.maxWaitingBytes && this.#waiting.length > 0) {
       throw new KhalaError("overloaded", "Too many writes are queued. Try again in a moment.", {
@@ -91,11 +85,9 @@ export class GroupCommit<T, R> {
 
   /** Whether a batch may be committed while `others` commits run. */
   #mayBegin(others: number): boolean {
-    const first = this.#waiting[0];
-    if (!first || others === 0) return first !== undefined;
-    const { second } = this.#options;
-    if (!second || others > 1 || this.#waitingBytes < second.fromBytes) return false;
-    return !this.#isOrdered || first.isFree;
+    if (this.#waiting.length === 0) return false;
+    const { secondFromBytes = Number.POSITIVE_INFINITY } = this.#options;
+    return others === 0 || (others === 1 && this.#waitingBytes >= secondFromBytes);
   }
 
   async #run(): Promise<void> {
@@ -104,13 +96,10 @@ export class GroupCommit<T, R> {
       await new Promise(setImmediate);
       while (this.#mayBegin(this.#committing)) {
         const batch = this.#take();
-        const isOrdered = !batch.every(({ isFree }) => isFree);
-        this.#isOrdered ||= isOrdered;
         this.#committing++;
         this.#begin();
         await this.#commit(batch);
         this.#committing--;
-        if (isOrdered) this.#isOrdered = false;
         await new Promise(setImmediate);
       }
     } catch (error) {
@@ -137,10 +126,9 @@ export class GroupCommit<T, R> {
 
   /** The size limit of a batch: half of the queue when the other half can be committed in parallel. */
   #batchBytes(): number {
-    const { maxBytes, second } = this.#options;
-    if (!second || this.#committing > 0 || this.#waitingBytes < 2 * second.fromBytes) return maxBytes;
-    const isFree = this.#waiting.every((entry) => entry.isFree);
-    return isFree ? Math.min(maxBytes, this.#waitingBytes / 2) : maxBytes;
+    const { maxBytes, secondFromBytes = Number.POSITIVE_INFINITY } = this.#options;
+    const isHalved = this.#committing === 0 && this.#waitingBytes >= 2 * secondFromBytes;
+    return isHalved ? Math.min(maxBytes, this.#waitingBytes / 2) : maxBytes;
   }
 
   #take(): Waiting<T>[] {
@@ -154,7 +142,7 @@ export class GroupCommit<T, R> {
     let count = 0;
     for (const entry of this.#waiting) {
       const isFull = batch.length > 0 && (count >= maxItems || bytes + entry.bytes > maxBytes);
-      if (isFull || (this.#isOrdered && !entry.isFree)) break;
+      if (isFull) break;
       end++;
       const { key } = entry;
       if (key !== undefined && keys.has(key)) {

@@ -1,5 +1,6 @@
 import type { StandardJSONSchemaV1, StandardSchemaV1 } from "@standard-schema/spec";
-import { type Clock, sleep } from "./clock.ts";
+import type { Clock } from "./clock.ts";
+import { withTimeout } from "./timeout.ts";
 
 /** Schemas by name: zod, valibot, arktype, or anything that is a Standard Schema. */
 export type Schemas = Readonly<Record<string, StandardSchemaV1>>;
@@ -62,19 +63,13 @@ export async function validate<T>(
   }
 }
 
+const LATE = Symbol("late");
+
 /** The answer of a schema that needs time, or an error when it needs too much. */
 export async function inTime<T>(answer: Promise<T>, clock: Clock, ms: number): Promise<T> {
-  const done = new AbortController();
-  const late = sleep(clock, ms, done.signal).then(() => {
-    throw new Error(`the schema did not answer within ${ms} ms`);
-  });
-  // If the answer arrives first, the timeout's rejection is not awaited.
-  late.catch(() => undefined);
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    done.abort();
-  }
+  const result = await withTimeout<T | typeof LATE>(clock, ms, answer, LATE);
+  if (result === LATE) throw new Error(`the schema did not answer within ${ms} ms`);
+  return result;
 }
 
 /** The path of an issue as `.a.b[3]`, bounded. */

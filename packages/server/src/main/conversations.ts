@@ -19,6 +19,7 @@ import type { Authority } from "../events/authority.ts";
 import { runs } from "../events/streams.ts";
 import type { Clock } from "../kit/clock.ts";
 import type { Context } from "../kit/context.ts";
+import { loadOptional } from "../kit/optional_package.ts";
 import { runLoop, Wake } from "../kit/service.ts";
 import type { Config } from "./config.ts";
 import { conversationSettings } from "./settings.ts";
@@ -92,9 +93,7 @@ export function startConversationCleanup(
 const PUBLISHES: ReadonlySet<string> = new Set([SCOPES.blackboardWrite]);
 
 /** Publishes the artifacts of engines in the name of the run's owner. */
-export function publishForRuns(
-  board: Pick<BlackboardPlane, "publish">,
-): NonNullable<ConversationOptions["publish"]> {
+export function publishForRuns(board: Pick<BlackboardPlane, "publish">): ConversationOptions["publish"] {
   return ({ org, subject, trace, conversation }, drafts) =>
     board.publish({ org, subject, scopes: PUBLISHES, conversation, ...(trace && { trace }) }, drafts);
 }
@@ -137,18 +136,12 @@ interface S3Driver {
 async function openBucket(config: Config, { clock }: Context): Promise<FileStore | undefined> {
   const { KHALA_FILES_S3_URL: url, KHALA_FILES_S3_REGION: region } = config;
   if (!url) return undefined;
-  const { openS3FileStore } = await loadS3Driver();
+  const { openS3FileStore } = await loadOptional(
+    S3_DRIVER,
+    "KHALA_FILES_S3_URL",
+    () => import(S3_DRIVER) as Promise<S3Driver>,
+  );
   const accessKeyId = config.KHALA_FILES_S3_ACCESS_KEY ?? "";
   const secretAccessKey = config.KHALA_FILES_S3_SECRET_KEY ?? "";
   return openS3FileStore({ url, region, accessKeyId, secretAccessKey, clock });
-}
-
-async function loadS3Driver(): Promise<S3Driver> {
-  try {
-    return (await import(S3_DRIVER)) as S3Driver;
-  } catch (cause) {
-    if ((cause as { code?: string }).code !== "ERR_MODULE_NOT_FOUND") throw cause;
-    const message = `KHALA_FILES_S3_URL is set, and the driver ${S3_DRIVER} is not installed. Run \`npm install ${S3_DRIVER}\`.`;
-    throw new KhalaError("unavailable", message, {}, { cause });
-  }
 }

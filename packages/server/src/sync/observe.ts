@@ -2,14 +2,12 @@ import type { BatchObservableResult, Observable } from "@opentelemetry/api";
 import type { Database } from "../database/database.ts";
 import type { Authority } from "../events/authority.ts";
 import type { Context } from "../kit/context.ts";
-import type { Models } from "./model.ts";
 import type { Hub } from "./read/hub.ts";
 import type { ProjectorState } from "./write/projector.ts";
 
 export interface ObserveOptions {
   readonly database: Database;
   readonly hub: Hub;
-  readonly models: Models;
   readonly authority: Authority;
   readonly projections: () => readonly ProjectorState[];
   readonly stallMs: number;

@@ -133,7 +133,6 @@ export async function openSyncPlane(
   const unobserve = observeSync(context, {
     database,
     hub,
-    models,
     authority,
     projections: () => projectors.map((p) => p.state()),
     stallMs: options.stallMs,

@@ -1,12 +1,12 @@
-import type { AgentOptions } from "../../../server/src/blackboard/model/agent.ts";
+import type { Agent, AgentOptions } from "../../../server/src/blackboard/model/agent.ts";
 import type { Artifact } from "../../../server/src/blackboard/model/artifact.ts";
 import { agent } from "../../../server/src/blackboard/model/define_agent.ts";
 import type { Task } from "../../../server/src/blackboard/model/task.ts";
 import { boardMetrics } from "../../../server/src/blackboard/observe/metrics.ts";
 import { boardSpans } from "../../../server/src/blackboard/observe/spans.ts";
 import {
-  type ExecutorOptions,
-  openExecutor,
+  type AgentParts,
+  openAgentConsumer,
   type RemoteWork,
 } from "../../../server/src/blackboard/work/execution.ts";
 import { openSlots } from "../../../server/src/blackboard/work/slots.ts";
@@ -43,15 +43,20 @@ export function taskWith(more: Partial<Task> = {}): Task {
   };
 }
 
-/** An executor on a clock of its own, and the consumer of an agent with these options. */
+/** For agents of which none is remote. */
+export const noRemoteWork: RemoteWork = () => {
+  throw new Error("The agent of this test runs here.");
+};
+
+/** The consumer of an agent with these options, and of others with the same parts, on a clock of its own. */
 export async function testExecutor(
   options: Partial<AgentOptions>,
-  more: Partial<ExecutorOptions> & { remote?: RemoteWork } = {},
+  more: Partial<AgentParts> & { remote?: RemoteWork } = {},
 ) {
   const clock = new ManualClock();
   const context = await testContext({ clock });
-  const { remote, ...shared } = more;
-  const open = openExecutor(context, {
+  const { remote = noRemoteWork, ...others } = more;
+  const parts: AgentParts = {
     slots: openSlots(10),
     metrics: boardMetrics(context.telemetry, ["reviewer"]),
     spans: boardSpans(context, {
@@ -62,10 +67,11 @@ export async function testExecutor(
     schemas: {},
     maxDepth: 32,
     known: async () => [],
-    ...shared,
-  });
+    ...others,
+  };
+  const open = (agent: Agent) => openAgentConsumer(context, parts, agent, remote);
   const made = agent("reviewer", { consumes: "Draft", ...options });
-  return { clock, context, open, consumer: open.consumer(made, remote) };
+  return { clock, context, open, consumer: open(made) };
 }
 
 /** An agent that throws this error. */

@@ -33,8 +33,8 @@ export class StatementRecorder {
           statements.map((each) => this.#record(each)),
           pipeline,
         ),
-      interactive: (fn, mode) =>
-        database.interactive((tx) => fn({ query: (statement) => tx.query(this.#record(statement)) }), mode),
+      interactive: (fn) =>
+        database.interactive((tx) => fn({ query: (statement) => tx.query(this.#record(statement)) })),
     };
   }
 

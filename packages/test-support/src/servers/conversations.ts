@@ -136,6 +136,7 @@ export async function startConversations(
     engine: given ?? engine.factory,
     runs: runEvents(authority),
     files: await openChatFiles(config, database, context),
+    publish: async () => [],
     wakeups,
   });
   closers.push(() => plane.stop());

@@ -1,4 +1,5 @@
 import { testContext } from "@khala/test-support/kit/context";
+import { noRemoteWork } from "@khala/test-support/kit/executor";
 import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { SpanStatusCode } from "@opentelemetry/api";
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace";
@@ -10,7 +11,7 @@ import { agent } from "../model/define_agent.ts";
 import type { Task } from "../model/task.ts";
 import { makeArtifacts } from "../publish/drafts.ts";
 import { createRouter } from "../publish/matching.ts";
-import { openExecutor } from "../work/execution.ts";
+import { openAgentConsumer } from "../work/execution.ts";
 import { openSlots } from "../work/slots.ts";
 import { boardMetrics } from "./metrics.ts";
 import { boardObserver } from "./observer.ts";
@@ -37,21 +38,21 @@ async function opened(run: () => Promise<{ type: string; payload: number }>) {
     tasks: (name) => `flock.tasks.${name}`,
   });
   const reviewer = agent("reviewer", { consumes: "Draft", run });
-  const executor = openExecutor(context, {
+  const shared = {
     slots: openSlots(1),
     metrics,
     spans,
     schemas: {},
     maxDepth: 32,
     known: async () => [],
-  });
+  };
   return {
     clock,
     exporter,
     telemetry,
     spans,
     route: createRouter([reviewer], context),
-    consumer: executor.consumer(reviewer),
+    consumer: openAgentConsumer(context, shared, reviewer, noRemoteWork),
     observer: boardObserver(metrics, spans),
     /** A board's handling of a draft, in memory. */
     async publish(parent?: string): Promise<Artifact> {

@@ -54,7 +54,7 @@ test("a second run publishes the same ids, a replay and another agent do not", a
     { type: "Review", payload: 2 },
   ];
   const { consumer, open } = await testExecutor({ run });
-  const other = open.consumer(agent("other", { consumes: "Draft", run }));
+  const other = open(agent("other", { consumes: "Draft", run }));
   const idsOf = async (task: Task, by = consumer) => {
     const settlement = await by.handle(task, never);
     return settlement.kind === "done" ? settlement.outputs.map(({ id }) => id) : [];
@@ -231,12 +231,4 @@ test("makes a dead letter of a task whose processes died each time", async () =>
     failure: { class: "WorkerLost", kind: "fatal", message: expect.stringContaining("3 times") },
   });
   expect(ran).toBe(false);
-});
-
-test("fails a task of an agent without run and without remote work", async () => {
-  const { consumer } = await testExecutor({});
-  expect(await consumer.handle(taskWith(), never)).toMatchObject({
-    kind: "dead",
-    failure: { kind: "fatal" },
-  });
 });

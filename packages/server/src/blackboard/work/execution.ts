@@ -4,7 +4,7 @@ import type { Board, Consumer } from "../board.ts";
 import type { Agent, AgentOutput, AgentTask, TaskConversation } from "../model/agent.ts";
 import type { Artifact } from "../model/artifact.ts";
 import { derivedId } from "../model/derived_id.ts";
-import { FatalError, failureOf } from "../model/errors.ts";
+import { failureOf } from "../model/errors.ts";
 import { conversationOf, type Settlement, type Task, workKey } from "../model/task.ts";
 import { type BoardMetrics, showAgent } from "../observe/metrics.ts";
 import type { BoardSpans, ProcessSpan } from "../observe/spans.ts";
@@ -22,7 +22,7 @@ import { isThenable, type Supervision, supervise, TimeoutError } from "./supervi
 export type RemoteWork = (task: Task, signal: AbortSignal) => Promise<AgentOutput>;
 
 /** The parts shared by the agents of a process. */
-export interface ExecutorOptions extends Pick<DraftRules, "schemas">, Pick<Board, "known"> {
+export interface AgentParts extends Pick<DraftRules, "schemas">, Pick<Board, "known"> {
   readonly slots: Slots;
   readonly metrics: BoardMetrics;
   readonly spans: BoardSpans;
@@ -44,25 +44,19 @@ export interface AgentConsumer extends Consumer {
   cancel(why: (task: Task) => Error | undefined): void;
 }
 
-/** Runs agents, with slots, rate limits, timeouts, retries and circuit breakers. */
-export interface Executor {
-  /** The consumer of an agent's tasks: its `run`, or the remote worker. */
-  consumer(agent: Agent, remote?: RemoteWork): AgentConsumer;
-}
-
-/** Opens the executor of a process. */
-export function openExecutor(context: Context, options: ExecutorOptions): Executor {
-  return { consumer: (agent, remote) => consumerOf(context, options, agent, remote) };
-}
-
-function consumerOf(
+/**
+ * Opens the consumer of an agent's tasks, with slots, rate limits, timeouts, retries and circuit breakers. An agent without a `run`
+ * is worked by a remote worker.
+ */
+export function openAgentConsumer(
   context: Context,
-  options: ExecutorOptions,
+  options: AgentParts,
   agent: Agent,
-  remote: RemoteWork | undefined,
+  remote: RemoteWork,
 ): AgentConsumer {
   const { clock, log } = context;
   const { metrics, spans, graceMs = 10_000 } = options;
+  const isRemote = agent.options.run === undefined;
   const rate = agent.options.rate ? openRate(agent.options.rate, clock) : UNLIMITED;
   const breakers = openBreakers(context, options.breaker, (org, state) =>
     log.info({ agent: agent.name, org, state }, "an agent's circuit breaker changed"),
@@ -87,7 +81,7 @@ function consumerOf(
   /** Waits for a slot and the rate limit together, as long as the breaker of the org lets tasks run. */
   async function start(org: string, signal: AbortSignal): Promise<Started | undefined> {
     while (!signal.aborted && breakers.wait(org) === 0) {
-      const release = remote ? NO_PLACE : await options.slots.take(agent.priority, signal);
+      const release = isRemote ? NO_PLACE : await options.slots.take(agent.priority, signal);
       if (!release) return undefined;
       const started = startWith(org, release, signal);
       if (started) return started;
@@ -101,7 +95,7 @@ function consumerOf(
 
   /** Starts synchronously if nothing is in the way. */
   function startAtOnce(org: string, signal: AbortSignal): Started | undefined {
-    const release = remote ? NO_PLACE : options.slots.takeFree();
+    const release = isRemote ? NO_PLACE : options.slots.takeFree();
     if (!release) return undefined;
     const started = startWith(org, release, signal);
     if (!started) release();
@@ -179,7 +173,7 @@ function consumerOf(
   function supervisionOf(task: Task): Supervision {
     return {
       clock,
-      timeoutMs: remote ? undefined : agent.timeoutMs,
+      timeoutMs: isRemote ? undefined : agent.timeoutMs,
       graceMs,
       onWatch: (tellToStop) => void stoppable.set(task, tellToStop),
       onAbandoned() {
@@ -193,9 +187,8 @@ function consumerOf(
   }
 
   function work(task: Task, trace: string | undefined, signal: AbortSignal): Promise<unknown> | unknown {
-    if (remote) return remote(task, signal);
-    if (agent.options.run) return agent.options.run(agentTask(task, trace, postOf(task, signal)), signal);
-    throw new FatalError(`Agent "${agent.name}" has no run: its tasks are claimed over HTTP.`);
+    if (!agent.options.run) return remote(task, signal);
+    return agent.options.run(agentTask(task, trace, postOf(task, signal)), signal);
   }
 
   /** Posts to the task's conversation; undefined when it belongs to none. */
@@ -231,7 +224,7 @@ function consumerOf(
     order: agent.order,
     strict: agent.strict,
     concurrency: agent.concurrency,
-    away: remote !== undefined,
+    away: isRemote,
     breakers,
     running: () => running,
     begun: (task) => !waiting.has(task),

@@ -42,7 +42,7 @@ test("agents share the slots of the process by priority", async () => {
   const ends: (() => void)[] = [];
   const { open } = await testExecutor({}, { slots: openSlots(1) });
   const consumerOf = (name: string, priority: number) =>
-    open.consumer(
+    open(
       agent(name, {
         consumes: "Draft",
         priority,

@@ -14,12 +14,12 @@ import { type Gather, incompleteJoin, isGathered } from "../waiting/gather.ts";
 import { isAffectedByPause, type Parked } from "../waiting/parked.ts";
 import type { BreakerState } from "./breaker.ts";
 import { cancellationOf, cancelledSettlement } from "./cancellation.ts";
-import type { AgentConsumer, Executor } from "./execution.ts";
+import { type AgentConsumer, type AgentParts, openAgentConsumer } from "./execution.ts";
 import { settlementForError } from "./retry_policy.ts";
 
 /** The parts that agents need to run. */
 export interface WorkerParts {
-  readonly executor: Executor;
+  readonly shared: AgentParts;
   readonly controls: Controls;
   readonly gather: Pick<Gather, "add">;
   readonly approvals: Pick<Approvals, "hold">;
@@ -51,7 +51,7 @@ export function openWorkers(
   works: boolean,
   parts: WorkerParts,
 ): Workers {
-  const { controls, executor, remote } = parts;
+  const { controls, shared, remote } = parts;
   const consumers = new Map<string, AgentConsumer>();
   const running: Service[] = [];
   const why = (task: Task) => cancellationOf(controls, task);
@@ -62,8 +62,7 @@ export function openWorkers(
     controls.onCancelAgent((agent) => consumers.get(agent)?.cancel(why)),
   ];
   for (const agent of works ? agents : []) {
-    const consumer = executor.consumer(agent, agent.options.run ? undefined : remote.work);
-    consumers.set(agent.name, consumer);
+    consumers.set(agent.name, openAgentConsumer(context, shared, agent, remote.work));
   }
   return {
     start() {

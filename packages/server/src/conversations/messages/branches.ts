@@ -1,9 +1,9 @@
 import { KhalaError } from "@khala/contracts";
 import type { BranchChangedJson, ChooseBranchResponseJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
-import type { ConversationRef } from "../conversation.ts";
+import { type ConversationRef, deletedMeanwhile, unlessGone } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
-import { type Log, StreamGone } from "../log/log.ts";
+import type { Log } from "../log/log.ts";
 import { entryText } from "../runs/run_log.ts";
 import type { MessageStore } from "./message_store.ts";
 
@@ -133,7 +133,7 @@ async function lock(tx: Tx, { org, convId, generation }: ConversationRef): Promi
       WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
     values: [org, convId, generation],
   });
-  if (!row) throw deleted();
+  if (!row) throw deletedMeanwhile();
   return row;
 }
 
@@ -180,13 +180,4 @@ async function isAbove(
     values: [org, convId, messageId, leaf],
   });
   return row!.above;
-}
-
-function unlessGone(error: unknown): never {
-  throw error instanceof StreamGone ? deleted() : error;
-}
-
-function deleted(): KhalaError {
-  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
-  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
 }

@@ -1,6 +1,7 @@
 import { canonicalJson, KhalaError } from "@khala/contracts";
 import type { PartJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
+import { invalid } from "../../kit/invalid.ts";
 import type { ConversationId } from "../conversation.ts";
 import { partsOf } from "./question.ts";
 
@@ -234,8 +235,4 @@ function hasContent({ parts }: Found, content: QuestionContent): boolean {
 function missing(field: string, id: string): KhalaError {
   const message = `There is no message ${JSON.stringify(id)} in this conversation. Send its message_id as received.`;
   return new KhalaError("not_found", message, { field });
-}
-
-function invalid(field: string, message: string): KhalaError {
-  return new KhalaError("invalid_request", message, { field });
 }

@@ -1,16 +1,10 @@
 import { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Database, Statement } from "../../database/database.ts";
-import type { ConversationId, ConversationRef } from "../conversation.ts";
+import type { ConversationId, ConversationRef, LeasedRun } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { childrenOf, jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "./message_row.ts";
 import { findQuestion, type StoredQuestion } from "./question.ts";
-
-/** The run whose messages are written. Nothing is written for a run that has lost its lease. */
-export interface WritingRun extends ConversationId {
-  readonly runId: string;
-  readonly fence: bigint;
-}
 
 /** The size of a page. The message that exceeds the bytes is its last. */
 export interface PageLimits {
@@ -49,9 +43,9 @@ export interface MessageStore {
     run: ConversationId & { readonly runId: string; readonly messageId: string },
   ): Promise<StoredQuestion | undefined>;
   /** Stores messages of a run as they are at a position of the log; false when its lease is lost. */
-  save(run: WritingRun, messages: readonly TranscriptMessageJson[], at: Cursor): Promise<boolean>;
+  save(run: LeasedRun, messages: readonly TranscriptMessageJson[], at: Cursor): Promise<boolean>;
   /** Removes the run's messages, except the user's and these; false when its lease is lost. What followed them stays. */
-  cutBack(run: WritingRun, kept: readonly string[]): Promise<boolean>;
+  cutBack(run: LeasedRun, kept: readonly string[]): Promise<boolean>;
 }
 
 /**
@@ -101,7 +95,7 @@ export function openMessageStore(database: Database): MessageStore {
   }
 
   /** Changes messages of a run, unless its lease is lost. The lock comes first: the change sees what its last holder has written. */
-  async function whileHeld({ org, convId, runId, fence }: WritingRun, change: Statement): Promise<boolean> {
+  async function whileHeld({ org, convId, runId, fence }: LeasedRun, change: Statement): Promise<boolean> {
     const lock = {
       name: "messages_lock",
       text: `SELECT FROM runtime.conversations

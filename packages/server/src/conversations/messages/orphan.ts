@@ -1,9 +1,9 @@
-import type { ConversationRef } from "../conversation.ts";
+import type { ConversationRef, LeasedRun } from "../conversation.ts";
 import { Fenced, type Log, type Position } from "../log/log.ts";
 import { endsRun, readEntry } from "../timeline/timeline.ts";
 import { Transcript } from "../timeline/transcript.ts";
 import { messageOf, positionOf } from "./message_row.ts";
-import type { MessageStore, WritingRun } from "./message_store.ts";
+import type { MessageStore } from "./message_store.ts";
 
 const PAGE = { entries: 500, bytes: 1 << 20 };
 
@@ -11,7 +11,7 @@ const PAGE = { entries: 500, bytes: 1 << 20 };
 export async function recordOrphan(
   store: MessageStore,
   log: Log,
-  run: WritingRun & ConversationRef,
+  run: LeasedRun & ConversationRef,
   epoch: string,
 ): Promise<void> {
   const rows = await store.ofRun(run);

@@ -2,14 +2,15 @@ import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import type { LeasedRun } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { readEvent } from "../timeline/timeline.ts";
 import { Transcript } from "../timeline/transcript.ts";
-import type { MessageStore, WritingRun } from "./message_store.ts";
+import type { MessageStore } from "./message_store.ts";
 
 export interface RecorderOptions {
   readonly store: Pick<MessageStore, "save">;
-  readonly run: WritingRun;
+  readonly run: LeasedRun;
   /** The run's messages so far: the user's, and what is kept of a run that is resumed. */
   readonly messages: readonly TranscriptMessageJson[];
   /** Called once, when the run's lease is lost. */

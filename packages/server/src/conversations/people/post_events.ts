@@ -2,9 +2,10 @@ import { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
 import { type Clock, sleep } from "../../kit/clock.ts";
-import type { ConversationRef } from "../conversation.ts";
+import { invalid } from "../../kit/invalid.ts";
+import { type ConversationRef, deletedMeanwhile, unlessGone } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
-import { type Log, StreamGone } from "../log/log.ts";
+import type { Log } from "../log/log.ts";
 import { placeBegunMessages } from "../messages/begun_messages.ts";
 import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages/message_row.ts";
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
@@ -81,7 +82,7 @@ export async function postEvents(
         WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
       values: [org, convId, generation],
     });
-    if (!row) throw deleted();
+    if (!row) throw deletedMeanwhile();
     if (row.begins) return undefined;
     const events = poster.repeats ? await withoutPosted(tx, conversation, poster, checked) : checked;
     const { epoch, head: before } = await log.open(logName, generation).catch(unlessGone);
@@ -177,12 +178,16 @@ async function fold(
   for (const event of events) {
     const id = messageOfEvent(event);
     if (event.message) {
-      if (transcript.has(id!)) invalid("message_id", `There is a message ${id} already. Send another id.`);
+      if (transcript.has(id!))
+        throw invalid("message_id", `There is a message ${id} already. Send another id.`);
       if (parent !== null && run === null) event.message.parent_id = parent;
       if (others && parent === leaf) event.message.siblings = [...others, id!];
       parent = id!;
     } else if (id && !transcript.has(id)) {
-      invalid("message_id", `There is no message ${id} here. Post it first, in this request or before.`);
+      throw invalid(
+        "message_id",
+        `There is no message ${id} here. Post it first, in this request or before.`,
+      );
     }
     transcript.add({ runId: "", event });
   }
@@ -191,7 +196,7 @@ async function fold(
 
 function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly EventJson[]): EventJson[] {
   if (sent.length === 0 || sent.length > MAX_EVENTS)
-    invalid("events", `Send 1 to ${MAX_EVENTS} events at once.`);
+    throw invalid("events", `Send 1 to ${MAX_EVENTS} events at once.`);
   const events = structuredClone([...sent]);
   let bytes = 0;
   for (const event of events) {
@@ -199,22 +204,22 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
     if (message) {
       message.message_id ||= newId();
       message.role ||= poster.role ?? "user";
-      if (!ROLES.includes(message.role)) invalid("role", `role is one of ${ROLES.join(", ")}.`);
+      if (!ROLES.includes(message.role)) throw invalid("role", `role is one of ${ROLES.join(", ")}.`);
       if (message.role === "system" && !poster.asSystem)
-        invalid("role", 'Only a service (chat:service) writes messages with the role "system".');
+        throw invalid("role", 'Only a service (chat:service) writes messages with the role "system".');
       message.author = poster.author;
       message.created_at = new Date(clock.now()).toISOString();
       delete message.parent_id;
       delete message.siblings;
       delete message.replies;
     } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
-      invalid("events", "This kind of event is written by the server alone.");
+      throw invalid("events", "This kind of event is written by the server alone.");
     } else if (!event.custom && !event.status && !messageOfEvent(event)) {
-      invalid("message_id", "The event has no message_id: name the message that it is part of.");
+      throw invalid("message_id", "The event has no message_id: name the message that it is part of.");
     }
     const id = messageOfEvent(event);
     if (id && !/^[\x20-\x7e]{1,200}$/.test(id))
-      invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
+      throw invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
     const size = Buffer.byteLength(entryText("", event));
     bytes += size;
     if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {
@@ -228,17 +233,4 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
 function messageOfEvent({ message, custom, ...event }: EventJson): string | undefined {
   const part = OF_MESSAGES.map((kind) => event[kind]).find((body) => body !== undefined);
   return (message ?? custom ?? part)?.message_id || undefined;
-}
-
-function unlessGone(error: unknown): never {
-  throw error instanceof StreamGone ? deleted() : error;
-}
-
-function deleted(): KhalaError {
-  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
-  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
-}
-
-function invalid(field: string, message: string): never {
-  throw new KhalaError("invalid_request", message, { field });
 }

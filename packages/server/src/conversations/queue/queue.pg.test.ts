@@ -173,7 +173,7 @@ test("a stop right after the end of a run stops the next one", async () => {
   const { server, conv, say } = await busy(servers, {
     wrapDatabase: (database: Database): Database => ({
       ...database,
-      interactive: (work, mode) => gate.then(() => database.interactive(work, mode)),
+      interactive: (work) => gate.then(() => database.interactive(work)),
     }),
   });
   const { plane, log } = server;

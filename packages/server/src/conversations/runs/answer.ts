@@ -39,7 +39,7 @@ export interface AnswerDeps {
   readonly runMaxBytes: number;
   readonly deltaWindowMs: number;
   readonly deltaChars: number;
-  readonly publish?: ConversationOptions["publish"];
+  readonly publish: ConversationOptions["publish"];
 }
 
 /** A run that is being answered. */
@@ -203,9 +203,8 @@ async function runEngine(
     if (signal.aborted) return signal.reason as RunOutcome;
     checkedOut = scope.enter(() => engines.checkOut(run));
     active.resumable = checkedOut.engine.resumable === true;
-    const publishOnBoard = deps.publish && { publishOnBoard: deps.publish };
     const turn = openTurn(context, {
-      ...{ run, history, signal, trace, files, publish, ...publishOnBoard },
+      ...{ run, history, signal, trace, files, publish, publishOnBoard: deps.publish },
       messageId: growingMessage(resumed) ?? context.newId(),
       ...(resumed && { resume: { attempt: resumed.attempt, messages: resumed.point.messages } }),
       reportError: (error) => toolFailure(context, run, error),

@@ -4,6 +4,7 @@ import type { Caller } from "../../access/viewer.ts";
 import type { StoredBytes } from "../../database/stored_bytes.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
+import { invalid } from "../../kit/invalid.ts";
 import type { RateQuota } from "../../kit/quota.ts";
 import type { ConversationRef } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
@@ -210,7 +211,7 @@ export async function hasEndInLog(
 /** Refuses an invalid conversation id. */
 export function checkConvId(convId: string): void {
   if (!CONV_ID.test(convId))
-    invalid(
+    throw invalid(
       "conv_id",
       "A conv_id has 1 to 128 letters, digits or . _ ~ - and begins with a letter or a digit.",
     );
@@ -219,9 +220,9 @@ export function checkConvId(convId: string): void {
 /** Refuses a text that cannot be a message. One with files may be empty. */
 export function checkMessage(message: string, parts?: readonly PartJson[]): void {
   if (typeof message !== "string" || (message.trim() === "" && !parts?.some(({ file }) => file)))
-    invalid("message", "Send a message that is not empty.");
+    throw invalid("message", "Send a message that is not empty.");
   if (message.includes("\0") || !message.isWellFormed())
-    invalid("message", "A message may not contain a NUL character or half of a surrogate pair.");
+    throw invalid("message", "A message may not contain a NUL character or half of a surrogate pair.");
   if (Buffer.byteLength(JSON.stringify(parts ?? message)) > MAX_MESSAGE_BYTES) {
     const text = `A message has at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
     throw new KhalaError("payload_too_large", text, { field: "message" });
@@ -237,16 +238,12 @@ function checkCommand(command: ChatCommand): void {
   checkId("idempotency_key", idempotencyKey);
   checkId("message_id", messageId);
   if (!["reject", "queue", "interrupt"].includes(policy))
-    invalid("policy", 'A policy is "reject", "queue" or "interrupt".');
+    throw invalid("policy", 'A policy is "reject", "queue" or "interrupt".');
 }
 
 /** Refuses an id that cannot be stored. */
 export function checkId(field: string, value: string | undefined): void {
   if (value === undefined) return;
   if (typeof value !== "string" || !/^[\x20-\x7e]+$/.test(value) || value.length > MAX_ID)
-    invalid(field, `${field} has 1 to ${MAX_ID} printable ASCII characters.`);
-}
-
-function invalid(field: string, message: string): never {
-  throw new KhalaError("invalid_request", message, { field });
+    throw invalid(field, `${field} has 1 to ${MAX_ID} printable ASCII characters.`);
 }

@@ -1,6 +1,6 @@
 import type { PendingCallJson } from "@khala/contracts/conversation/v1";
 import type { Database } from "../../database/database.ts";
-import type { ConversationId, ConversationRef } from "../conversation.ts";
+import type { ConversationId, ConversationRef, LeasedRun } from "../conversation.ts";
 import type { Cursor } from "../log/cursor.ts";
 import { endMessages } from "../messages/message_store.ts";
 import { insertQuestion, removeQuestion, type StoredQuestion } from "../messages/question.ts";
@@ -42,12 +42,6 @@ export interface UnreportedRun {
   readonly trace: string | null;
   readonly status: "finished" | "failed" | "stopped";
   readonly error: string | null;
-}
-
-/** A run whose lease this server holds, with the fencing token. */
-export interface LeasedRun extends ConversationId {
-  readonly runId: string;
-  readonly fence: bigint;
 }
 
 /** Leases: one server runs a conversation's run, and the next queued run after it. */

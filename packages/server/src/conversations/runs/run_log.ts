@@ -51,10 +51,6 @@ export class RunLog {
     return new RunLog(context, options, epoch, head);
   }
 
-  get epoch(): string {
-    return this.#epoch;
-  }
-
   /** The position after the last append. */
   get position(): Cursor {
     return { epoch: this.#epoch, ...this.#head };

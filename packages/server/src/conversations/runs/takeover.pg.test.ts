@@ -356,7 +356,7 @@ test("GET /chat/:id answers while a lost run ends in a log that replaces a lost 
     // The end of the run is in the log, and not in its row yet.
     wrapDatabase: (database) => ({
       ...database,
-      interactive: (work, mode) => gate.promise.then(() => database.interactive(work, mode)),
+      interactive: (work) => gate.promise.then(() => database.interactive(work)),
     }),
   });
   await until("the end", () => endOf(next.log, conv, run_id!));

@@ -7,6 +7,7 @@ import type { ConversationRef } from "../conversation.ts";
 import { type Cursor, formatCursor } from "../log/cursor.ts";
 import type { Entry, Position } from "../log/log.ts";
 import type { ConversationMetrics } from "../metrics.ts";
+import type { CurrentRuns } from "../store.ts";
 import type { ConversationReader, Follower } from "./reader.ts";
 import { activeRun, type Snapshot } from "./snapshot.ts";
 import {
@@ -36,12 +37,6 @@ export interface TimelineSubscriber {
   end(error: KhalaError): void;
 }
 
-/** The active run of a conversation, and its queue, as they are stored. */
-export interface StoredRuns {
-  readonly run: RunJson | null;
-  readonly queued: QueuedMessageJson[];
-}
-
 /** Loads the newest messages at the reader's head: the given number, or a page. See loadSnapshot. */
 export type LoadSnapshot = (messages?: number) => Promise<Snapshot | undefined>;
 
@@ -50,7 +45,7 @@ export class Attachment implements Follower {
   readonly #conversation: ConversationRef;
   readonly #convId: string;
   readonly #load: LoadSnapshot;
-  #readRuns: () => Promise<StoredRuns> = async () => ({ run: null, queued: [] });
+  #readRuns: () => Promise<CurrentRuns> = async () => ({ run: null, queued: [] });
   readonly #reader: ConversationReader;
   readonly #subscriber: TimelineSubscriber;
   readonly #context: Context;
@@ -79,7 +74,7 @@ export class Attachment implements Follower {
   }
 
   /** Sends `hello` and starts the replay, if any. `readRuns` reads the active run, and those that are queued. */
-  async begin(start: StartPosition, readRuns: () => Promise<StoredRuns>): Promise<void> {
+  async begin(start: StartPosition, readRuns: () => Promise<CurrentRuns>): Promise<void> {
     this.#readRuns = readRuns;
     const { run, queued } = await readRuns();
     if (this.#closed) return;

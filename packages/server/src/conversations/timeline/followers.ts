@@ -3,7 +3,13 @@ import { may, notFound } from "../../access/access.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
 import { withTimeout } from "../../kit/timeout.ts";
-import { type Conversation, type ConversationId, type ConversationRef, idKey } from "../conversation.ts";
+import {
+  type Conversation,
+  type ConversationId,
+  type ConversationRef,
+  deletedMeanwhile,
+  idKey,
+} from "../conversation.ts";
 import { parseCursor } from "../log/cursor.ts";
 import type { MessageStore, PageLimits } from "../messages/message_store.ts";
 import type { ConversationMetrics } from "../metrics.ts";
@@ -158,7 +164,7 @@ export function openFollowers(context: Context, options: FollowersOptions): Foll
       try {
         await attachment.begin(start, async () => {
           const current = await store.current(conversation);
-          if (!current) throw beingDeleted();
+          if (!current) throw deletedMeanwhile();
           return { run: current.run, queued: frameOf(current.queued) };
         });
       } catch (error) {
@@ -219,12 +225,6 @@ function notPresent(): KhalaError {
   const message =
     "This socket does not take part in the presence. Connect with device=<name>, or presence=1.";
   return new KhalaError("invalid_request", message);
-}
-
-/** The conversation was deleted between two steps of a request. */
-function beingDeleted(): KhalaError {
-  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
-  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
 }
 
 /** Reads the log; fails when the log does not answer in time. */

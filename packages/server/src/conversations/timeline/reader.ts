@@ -136,11 +136,6 @@ export class ConversationReader implements Watcher, TickListener {
     return this.#endsInPost;
   }
 
-  /** The number of live followers. */
-  get followers(): number {
-    return this.#live.size;
-  }
-
   /** Adds a follower at the head. Call it in the tick in which the follower reached the head, so that no entry is missed. */
   goLive(follower: Follower): void {
     // Entries up to the head that are not sent yet belong to the earlier followers.

@@ -20,7 +20,7 @@ export interface TurnOptions extends Pick<Turn, "messageId" | "resume" | "report
   readonly files: Files;
   /** Publishes an event of the run; a returned promise is backpressure. */
   readonly publish: (event: EventJson) => Promise<void> | undefined;
-  readonly publishOnBoard?: ConversationOptions["publish"];
+  readonly publishOnBoard: ConversationOptions["publish"];
 }
 
 /** The turn of a run, as its engine gets it. */
@@ -41,7 +41,6 @@ export function openTurn(context: Context, options: TurnOptions): Turn {
     },
     readFile: (url) => readFile(options, url),
     async publish(drafts) {
-      if (!publishOnBoard) throw new Error("There is no blackboard to publish on.");
       const conversation = { conv_id: convId, generation: String(run.generation) };
       return publishOnBoard({ org, subject, trace, conversation }, drafts);
     },

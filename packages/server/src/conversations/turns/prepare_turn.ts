@@ -4,6 +4,7 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { notFound } from "../../access/access.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
+import { invalid } from "../../kit/invalid.ts";
 import type { Conversation } from "../conversation.ts";
 import { fileIdOf, filePart, readDataUrl } from "../files/file_urls.ts";
 import type { Files } from "../files/files.ts";
@@ -34,7 +35,7 @@ export async function prepareTurn(
   if (params) checkStorable(params);
   if (deps.params) await readParams(deps.params, params ?? {}, clock);
   if (!parts) return command;
-  if (parts.length > MAX_PARTS) invalid("parts", `A message has at most ${MAX_PARTS} parts.`);
+  if (parts.length > MAX_PARTS) throw invalid("parts", `A message has at most ${MAX_PARTS} parts.`);
   let conversation: Promise<Conversation> | undefined;
   const open = () => {
     conversation ??= deps.store.ensure(caller, "conversation.write", command.convId);
@@ -68,7 +69,7 @@ async function prepareFile(
   if (url.startsWith("data:")) {
     const data = readDataUrl(url);
     if (!data || data.bytes.length === 0)
-      return invalid(`${field}.url`, "This data: URL has no bytes that can be read.");
+      throw invalid(`${field}.url`, "This data: URL has no bytes that can be read.");
     const declared = mediaType || data.mediaType;
     const author = caller.subject;
     const stored = { name: fileName(name) || "file", mediaType: declared, author };
@@ -76,10 +77,10 @@ async function prepareFile(
   }
   if (!/^https?:\/\//.test(url) || url.length > MAX_URL || !URL.canParse(url)) {
     const what = `A file is /files/<file_id>, a data: URL, or an http(s) URL of at most ${MAX_URL} characters.`;
-    return invalid(`${field}.url`, what);
+    throw invalid(`${field}.url`, what);
   }
   if (!/^[\w.+-]+\/[\w.+*-]+$/.test(mediaType))
-    return invalid(`${field}.media_type`, 'A file elsewhere needs its media_type, such as "image/png".');
+    throw invalid(`${field}.media_type`, 'A file elsewhere needs its media_type, such as "image/png".');
   return { url, media_type: mediaType, name: fileName(name), size: "0" };
 }
 
@@ -90,8 +91,4 @@ function fileName(name: string): string {
     .replace(/\p{Cc}/gu, "")
     .trim()
     .slice(0, 255);
-}
-
-function invalid(field: string, message: string): never {
-  throw new KhalaError("invalid_request", message, { field });
 }

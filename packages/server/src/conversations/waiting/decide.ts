@@ -10,11 +10,12 @@ import type { Database } from "../../database/database.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { sha256 } from "../../kit/hash.ts";
-import type { ConversationRef } from "../conversation.ts";
+import { invalid } from "../../kit/invalid.ts";
+import { type ConversationRef, deletedMeanwhile, unlessGone } from "../conversation.ts";
 import { publishWithFiles } from "../files/event_files.ts";
 import type { Files } from "../files/files.ts";
 import { formatCursor } from "../log/cursor.ts";
-import { type Log, StreamGone } from "../log/log.ts";
+import type { Log } from "../log/log.ts";
 import { jsonb, MESSAGE, type MessageRow, messageOf } from "../messages/message_row.ts";
 import { entryText } from "../runs/run_log.ts";
 import { Transcript } from "../timeline/transcript.ts";
@@ -139,7 +140,7 @@ async function lockConversation(
       WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
     values: [org, convId, generation],
   });
-  if (!row) throw deleted();
+  if (!row) throw deletedMeanwhile();
   if (row.runId === null) return undefined;
   const [run] = await tx.query<{ status: string }>({
     name: "conversation_decide_run",
@@ -190,31 +191,18 @@ function answerAgain(call: AwaitedCall, callId: string, hash: string): DecideToo
 
 function checkDecision(callId: string, { approve, reason, output, error }: DecideToolRequestJson): void {
   if (!/^[\x20-\x7e]+$/.test(callId) || callId.length > MAX_CALL_ID)
-    invalid("call_id", `call_id has 1 to ${MAX_CALL_ID} printable ASCII characters.`);
+    throw invalid("call_id", `call_id has 1 to ${MAX_CALL_ID} printable ASCII characters.`);
   const given = [approve, output, error].filter((value) => value !== undefined);
-  if (given.length !== 1) invalid("approve", "Send one of approve, output and error.");
-  if (reason !== undefined && approve === undefined) invalid("reason", "A reason belongs to approve.");
+  if (given.length !== 1) throw invalid("approve", "Send one of approve, output and error.");
+  if (reason !== undefined && approve === undefined) throw invalid("reason", "A reason belongs to approve.");
   for (const [field, text = ""] of [["reason", reason] as const, ["error", error] as const])
     if (text.includes("\0") || !text.isWellFormed() || text.length > MAX_REASON)
-      invalid(field, `${field} is a text of at most ${MAX_REASON} characters, without NUL.`);
+      throw invalid(field, `${field} is a text of at most ${MAX_REASON} characters, without NUL.`);
 }
 
 function checkKind({ waitsFor }: AwaitedCall, { approve }: DecideToolRequestJson): void {
   if (waitsFor === "approval" && approve === undefined)
-    invalid("approve", "The tool call waits for an approval: send approve, true or false.");
+    throw invalid("approve", "The tool call waits for an approval: send approve, true or false.");
   if (waitsFor === "output" && approve !== undefined)
-    invalid("output", "The tool call waits for the output of a client: send output or error.");
-}
-
-function unlessGone(error: unknown): never {
-  throw error instanceof StreamGone ? deleted() : error;
-}
-
-function deleted(): KhalaError {
-  const message = "The conversation was deleted just now. Try again in a moment to start a new one.";
-  return new KhalaError("unavailable", message, { retry_after_ms: 500 });
-}
-
-function invalid(field: string, message: string): never {
-  throw new KhalaError("invalid_request", message, { field });
+    throw invalid("output", "The tool call waits for the output of a client: send output or error.");
 }

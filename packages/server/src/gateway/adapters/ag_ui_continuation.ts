@@ -1,7 +1,7 @@
 import type { CallDecision } from "../../conversations/waiting/decide.ts";
+import { invalid } from "../../kit/invalid.ts";
 import { readConvId } from "../http/conversation_request.ts";
 import type { Continuation } from "./continued_run.ts";
-import { invalid } from "./message_parts.ts";
 
 /** A message of AG-UI, not validated yet. */
 interface SentMessage {

@@ -1,5 +1,6 @@
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
+import { invalid } from "../../kit/invalid.ts";
 import { readChat } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { readAgUiContinuation } from "./ag_ui_continuation.ts";
@@ -7,7 +8,7 @@ import { AgUiEvents } from "./ag_ui_events.ts";
 import { policyOf, traceOf } from "./ai_routes.ts";
 import { startRun } from "./ai_run.ts";
 import { continueRun } from "./continued_run.ts";
-import { invalid, readAgUiContent, readParams } from "./message_parts.ts";
+import { readAgUiContent, readParams } from "./message_parts.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 /**

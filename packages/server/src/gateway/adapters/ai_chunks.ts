@@ -68,11 +68,6 @@ export class AiChunks {
     this.#executed = new Set(executed);
   }
 
-  /** Whether `finish` was emitted: nothing follows. */
-  get ended(): boolean {
-    return this.#ended;
-  }
-
   /** The messages of a run that is joined late, each part in one chunk. Later deltas continue the last part. */
   replay(messages: readonly TranscriptMessageJson[]): AiChunk[] {
     const chunks: AiChunk[] = [];

@@ -2,13 +2,14 @@ import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
+import { invalid } from "../../kit/invalid.ts";
 import { readChat, readConvId, readRunId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { AiChunks } from "./ai_chunks.ts";
 import { readAiContinuation } from "./ai_continuation.ts";
 import { joinRun, startRun } from "./ai_run.ts";
 import { continueRun } from "./continued_run.ts";
-import { invalid, readParams, readUiParts } from "./message_parts.ts";
+import { readParams, readUiParts } from "./message_parts.ts";
 import { type AdapterOptions, respondWithRun } from "./run_response.ts";
 
 const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: [DONE]\n\n" };

@@ -1,5 +1,5 @@
-import { KhalaError } from "@khala/contracts";
 import type { PartJson } from "@khala/contracts/conversation/v1";
+import { invalid } from "../../kit/invalid.ts";
 
 /** A part of a message as the client sent it, not validated yet. */
 interface SentPart {
@@ -84,6 +84,3 @@ export function readParams(fields: object): { params?: object } {
 }
 
 /** An error of a request that cannot be taken. */
-export function invalid(field: string, message: string): KhalaError {
-  return new KhalaError("invalid_request", message, { field });
-}

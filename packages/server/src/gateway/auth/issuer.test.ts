@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { decodeJwt, decodeProtectedHeader, exportJWK } from "jose";
+import { decodeJwt } from "jose";
 import { beforeEach, describe, expect, test } from "vitest";
 import { uuidv7 } from "../../kit/ids.ts";
 import { createIssuer, type IssuerOptions, type MintRequest } from "./issuer.ts";
 import { createKeyring } from "./keys/keys.ts";
 import { memoryRevocations } from "./revocations.ts";
-import { type HandClock, handClock, makeKey, serveJwks } from "./test_support.ts";
+import { type HandClock, handClock } from "./test_support.ts";
 import { createVerifier } from "./verifier.ts";
 
 const secret = randomBytes(32);
@@ -41,24 +41,6 @@ test("the verifier accepts a minted token, with the requested claims", async () 
     expiresAt: clock.now() + 120_000,
   });
 });
-
-test.each(["RS256", "ES256"] as const)(
-  "a private key signs with %s, and its public half verifies",
-  async (alg) => {
-    const key = await makeKey(alg, "key-1");
-    await using jwks = await serveJwks(key);
-    const privateJwk = await exportJWK(key.privateKey);
-    const issuer = createIssuer({ kid: "key-1", privateJwk, clock, newId: uuidv7(clock) });
-    const verifier = createVerifier({
-      keys: createKeyring([{ kind: "jwks_url", url: jwks.url }], { clock, report: expect.unreachable }),
-      revocations: memoryRevocations(clock),
-      clock,
-    });
-    const { token } = await issuer.mint(request);
-    expect(decodeProtectedHeader(token)).toEqual({ alg, kid: "key-1", typ: "JWT" });
-    expect((await verifier.verify(token)).kid).toBe("key-1");
-  },
-);
 
 test("every token has its own jti, and 300 seconds by default", async () => {
   const issuer = make();
@@ -96,24 +78,7 @@ describe("a bad request is invalid_request and names the field", () => {
   });
 });
 
-describe("a bad key is refused at the start", () => {
-  test("a secret under 32 bytes, with a message that does not contain it", () => {
-    expect(() => make({ secret: "hunter2hunter2" })).toThrow(/14 bytes.*32/);
-    expect(() => make({ secret: "hunter2hunter2" })).not.toThrow(/hunter2/);
-  });
-
-  test("a key without kid, a public key, or one of another algorithm", async () => {
-    expect(() => make({ kid: "" })).toThrow(/kid/);
-    const { jwk } = await makeKey("ES256", "key-1");
-    const deps = { kid: "key-1", clock, newId: uuidv7(clock) };
-    expect(() => createIssuer({ ...deps, privateJwk: jwk })).toThrow(/cannot be used/);
-    expect(() => createIssuer({ ...deps, privateJwk: { kty: "OKP", crv: "Ed25519" } })).toThrow(
-      /RS256.*ES256/,
-    );
-  });
-
-  test("lifetimes that contradict each other", () => {
-    expect(() => make({ minTtlS: 600 })).toThrow(/in order/);
-    expect(() => make({ maxTtlS: 200 })).toThrow(/in order/);
-  });
+test("a secret under 32 bytes is refused, with a message that does not contain it", () => {
+  expect(() => make({ secret: "hunter2hunter2" })).toThrow(/14 bytes.*32/);
+  expect(() => make({ secret: "hunter2hunter2" })).not.toThrow(/hunter2/);
 });

@@ -13,6 +13,7 @@ import {
 import type { ArtifactDraft } from "../../blackboard/model/artifact.ts";
 import type { BlackboardPlane, DeadLetterQuery } from "../../blackboard/plane.ts";
 import { type Problem, readFields } from "../../blackboard/publish/draft_fields.ts";
+import { invalid } from "../../kit/invalid.ts";
 import { readLimit, readMessage } from "./read_request.ts";
 
 const MAX_ARTIFACTS = 1_000;
@@ -189,8 +190,4 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 function isName(value: unknown, max: number): value is string {
   return typeof value === "string" && value.length <= max && /^\P{Cc}+$/u.test(value);
-}
-
-function invalid(field: string, message: string): KhalaError {
-  return new KhalaError("invalid_request", message, field ? { field } : {});
 }

@@ -7,7 +7,7 @@ import {
 } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import type { FastifyRequest } from "fastify";
-import { wrongField } from "../../kit/wrong_field.ts";
+import { wrongField } from "./wrong_field.ts";
 
 /** The size of a body, which most requests have in a header. */
 export function bodyBytes({ headers, body }: Pick<FastifyRequest, "headers" | "body">): number {

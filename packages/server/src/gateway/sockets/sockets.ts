@@ -43,7 +43,6 @@ export interface SocketsOptions {
 
 /** All client sockets of this server. */
 export interface Sockets {
-  readonly count: number;
   /** The sockets of an org, the newest first. */
   list(org: string, limit: number): SocketJson[];
   /** Handles an HTTP upgrade: opens a socket, or refuses with the reason. */
@@ -200,9 +199,6 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
   });
 
   return {
-    get count() {
-      return open.size;
-    },
     list(org, limit) {
       const own = [...open].filter(({ viewer }) => viewer.org === org);
       return own

@@ -1,4 +1,4 @@
-import { KhalaError } from "@khala/contracts";
+import { loadOptional } from "../../kit/optional_package.ts";
 import type { Mirror, MirroredDocument, MirrorReader } from "./mirror.ts";
 
 // The parts of convex 1.48.0 that are used here, typed by hand because the package is optional.
@@ -94,16 +94,12 @@ function readHeld(row: unknown, query: string): MirroredDocument {
   return { org, docKey, docVersion, payloadHash: typeof hash === "string" ? hash : null };
 }
 
-async function loadConvex(): Promise<ConvexBrowser & ConvexServer> {
-  try {
+function loadConvex(): Promise<ConvexBrowser & ConvexServer> {
+  return loadOptional("convex", "KHALA_SECOND_SINK=convex", async () => {
     const [{ ConvexHttpClient }, { makeFunctionReference }] = await Promise.all([
       import(BROWSER) as Promise<ConvexBrowser>,
       import(SERVER) as Promise<ConvexServer>,
     ]);
     return { ConvexHttpClient, makeFunctionReference };
-  } catch (cause) {
-    const message =
-      "The mirror `convex` needs the npm package of the same name. Run `npm install convex`, or set KHALA_SECOND_SINK=off.";
-    throw new KhalaError("unavailable", message, {}, { cause });
-  }
+  });
 }

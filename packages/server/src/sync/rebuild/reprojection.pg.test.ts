@@ -237,7 +237,7 @@ function failingAt(database: Database, nth: number, when: "before" | "after"): D
   return {
     ...database,
     query: (statement) => access(() => database.query(statement)),
-    interactive: (fn, mode) => access(() => database.interactive(fn, mode)),
+    interactive: (fn) => access(() => database.interactive(fn)),
   };
 }
 
@@ -277,12 +277,12 @@ function heldAt(database: Database, nth: number) {
   let count = 0;
   const held: Database = {
     ...database,
-    async interactive(fn, mode) {
+    async interactive(fn) {
       if (++count === nth) {
         reached.resolve();
         await gate.promise;
       }
-      return database.interactive(fn, mode);
+      return database.interactive(fn);
     },
   };
   return { held, reached: reached.promise, release: () => gate.resolve() };

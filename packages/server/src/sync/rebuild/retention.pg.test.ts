@@ -126,7 +126,7 @@ function pausedBefore(database: Database, nth: number) {
   const gate = Promise.withResolvers<void>();
   const paused: Database = {
     ...database,
-    interactive: (fn, mode) =>
+    interactive: (fn) =>
       database.interactive((tx) => {
         let count = 0;
         return fn({
@@ -138,7 +138,7 @@ function pausedBefore(database: Database, nth: number) {
             return tx.query(statement);
           },
         });
-      }, mode),
+      }),
   };
   return { paused, reached: reached.promise, release: () => gate.resolve() };
 }

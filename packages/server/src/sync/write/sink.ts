@@ -153,7 +153,7 @@ export function openSink(database: Database, context: Context, options: SinkOpti
         maxItems: 512,
         maxBytes: 8 << 20,
         maxWaitingBytes: 64 << 20,
-        second: { fromBytes: SECOND_BYTES, isFree: () => true },
+        secondFromBytes: SECOND_BYTES,
       });
       queues.set(model.topic, queue);
     }

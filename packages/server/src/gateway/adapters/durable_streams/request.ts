@@ -4,6 +4,7 @@ import type { FastifyRequest } from "fastify";
 import type { ForkRequest } from "../../../durable_streams/forks.ts";
 import { BEGINNING, type Offset, parseOffset } from "../../../durable_streams/offset.ts";
 import type { Claim, StreamConfig } from "../../../durable_streams/stream.ts";
+import { invalid } from "../../../kit/invalid.ts";
 
 /** The start of a read: the first byte, the current end, or an offset from an earlier answer. */
 export type Start = "beginning" | "now" | Offset;
@@ -180,8 +181,4 @@ function contentTypeOr<T>(headers: IncomingHttpHeaders, otherwise: T): string | 
 function text(headers: IncomingHttpHeaders, name: string): string | undefined {
   const value = headers[name];
   return Array.isArray(value) ? value.join(",") : value;
-}
-
-function invalid(field: string, message: string): KhalaError {
-  return new KhalaError("invalid_request", message, { field });
 }
