@@ -95,23 +95,28 @@ export function openClaims(
     async offer(claimId, task, { closed }) {
       const work = workKey(task);
       const openMs = closed ? 0 : offerMs;
-      // A failure without a stored outcome was followed by this offer, so it was a retry.
-      const [row] = await database.query<HeldClaim>({
-        name: "board_claim_offer",
-        text: `WITH tried AS (
-            UPDATE runtime.board_claims SET outcome = 'retry'
-            WHERE work = $2 AND org_id = $4 AND state = 'failed' AND outcome IS NULL
-          )
-          INSERT INTO runtime.board_claims AS c (claim_id, work, agent, org_id, task, server, state, lease_until)
-          VALUES ($1, $2, $3, $4, $5, $6, 'offered', clock_timestamp() + $7 * interval '1 ms')
-          ON CONFLICT (work, org_id) WHERE state IN ('offered', 'claimed', 'settled') AND outcome IS NULL
-          DO UPDATE SET server = excluded.server,
-            task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
-            lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END
-          RETURNING ${HELD}, false AS foreign`,
-        values: [claimId, work, task.agent, task.artifacts[0].org_id, JSON.stringify(task), server, openMs],
-      });
-      return row!;
+      const org = task.artifacts[0].org_id;
+      const [, rows] = await database.transaction([
+        {
+          name: "board_claim_tried",
+          // A failure of an earlier attempt was followed by this one, so it was a retry.
+          text: `UPDATE runtime.board_claims SET outcome = 'retry' WHERE work = $1 AND org_id = $2
+            AND state = 'failed' AND outcome IS NULL AND (task->>'attempt')::int < $3`,
+          values: [work, org, task.attempt],
+        },
+        {
+          name: "board_claim_offer",
+          text: `INSERT INTO runtime.board_claims AS c (claim_id, work, agent, org_id, task, server, state, lease_until)
+            VALUES ($1, $2, $3, $4, $5, $6, 'offered', clock_timestamp() + $7 * interval '1 ms')
+            ON CONFLICT (work, org_id) WHERE state IN ('offered', 'claimed', 'settled', 'failed') AND outcome IS NULL
+            DO UPDATE SET server = excluded.server,
+              task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
+              lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END
+            RETURNING ${HELD}, false AS foreign`,
+          values: [claimId, work, task.agent, org, JSON.stringify(task), server, openMs],
+        },
+      ]);
+      return rows![0] as unknown as HeldClaim;
     },
 
     async renew() {

@@ -1,4 +1,5 @@
 import { SCOPES, workScope } from "@khala/contracts";
+import type { SettleRequestJson } from "@khala/contracts/blackboard/v1";
 import { testContext } from "@khala/test-support/kit/context";
 import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
@@ -235,19 +236,32 @@ test("the server that gets a dead server's task takes over its worker", async ()
   expect(await work).toMatchObject({ outputs: [{ type: "A" }] });
 });
 
-test("the next server applies outputs that a server could not apply", async () => {
-  const agent = newAgent();
-  await using other = await serverOf(agent, { outcomeMs: 100 });
-  const task = await taskOf(agent);
-  const dead = await serverOf(agent);
-  void dead.work(task, never);
-  const [claim] = await other.claim(WORKER, agent, ask, never);
-  await dead.stop();
-  const settle = () => other.settle(WORKER, claim!.claim_id!, { outputs: [{ type: "A" }] });
-  await expect(settle()).rejects.toMatchObject({ code: "unavailable" });
-  expect(await execute(other, { ...task, attempt: 2 })).toMatchObject({ outputs: [{ type: "A" }] });
-  expect(await until("the outcome", () => settle().catch(() => undefined))).toEqual({ status: "done" });
-});
+test.each([
+  ["outputs", { outputs: [{ type: "A" }] }, { kind: "done", outputs: [{ type: "A" }] }, 2, "done"],
+  [
+    "a failure",
+    { failure: { class: "E", message: "no words", kind: "retryable" } },
+    { kind: "retry", failure: { message: "no words" } },
+    // As on Kafka, where an attempt is counted when its failure is written.
+    1,
+    "retry",
+  ],
+] satisfies [string, SettleRequestJson, object, number, string][])(
+  "the next server applies %s that a server could not apply",
+  async (_, body, settlement, attempt, status) => {
+    const agent = newAgent();
+    await using other = await serverOf(agent, { outcomeMs: 100 });
+    const task = await taskOf(agent);
+    const dead = await serverOf(agent);
+    void dead.work(task, never);
+    const [claim] = await other.claim(WORKER, agent, ask, never);
+    await dead.stop();
+    const settle = () => other.settle(WORKER, claim!.claim_id!, body);
+    await expect(settle()).rejects.toMatchObject({ code: "unavailable" });
+    expect(await execute(other, { ...task, attempt })).toMatchObject(settlement);
+    expect(await until("the outcome", () => settle().catch(() => undefined))).toEqual({ status });
+  },
+);
 
 test("a task that moves to another server stays with its worker, or is offered there", async () => {
   const agent = newAgent();

@@ -183,11 +183,10 @@ CREATE TABLE runtime.board_claims (
   outcome text CHECK (outcome IN ('done', 'retry', 'dead')),
   created_at timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 70);
--- One open claim per task: the server that takes over a dead server's task finds the worker's claim.
+-- One open claim per task: the server that takes over a dead server's task finds the worker's claim, or what came of it.
 CREATE UNIQUE INDEX board_claims_open ON runtime.board_claims (work, org_id)
-  WHERE state IN ('offered', 'claimed', 'settled') AND outcome IS NULL;
+  WHERE state IN ('offered', 'claimed', 'settled', 'failed') AND outcome IS NULL;
 CREATE INDEX board_claims_offered ON runtime.board_claims (agent, claim_id) WHERE state = 'offered';
-CREATE INDEX board_claims_failed ON runtime.board_claims (work) WHERE state = 'failed' AND outcome IS NULL;
 CREATE INDEX board_claims_age ON runtime.board_claims (created_at);
 
 -- Totals per agent and org across all servers since installation.
