@@ -57,69 +57,6 @@ test("keeps an artifact that the board refuses for good, with its error, to retr
   await expect(blackboard.retrySetAside(operator, third!.id!)).rejects.toMatchObject({ code: "not_found" });
 });
 
-test("sets artifacts that cannot be routed aside one by one, and routes the rest", async () => {
-  await using servers = await boardServers();
-  const { database } = servers;
-  const publisher = await servers.start({ agents: [] });
-  const notes = Array.from({ length: 40 }, (_, n) => ({
-    type: "Note",
-    payload: n,
-    correlation_id: n === 7 || n === 30 ? `bad-${n}` : "good",
-  }));
-  const published = await publisher.blackboard.publish(ADA, notes);
-  const [refused, broken] = [published[7]!.id!, published[30]!.id!];
-  await database.query({
-    text: `CREATE FUNCTION runtime.refuse_task() RETURNS trigger LANGUAGE plpgsql AS $$
-      BEGIN RAISE EXCEPTION 'no task for %', NEW.artifact_id; END $$`,
-  });
-  await database.query({
-    text: `CREATE TRIGGER refuse_task BEFORE INSERT ON runtime.board_tasks FOR EACH ROW
-      WHEN (NEW.artifact_id = '${refused}') EXECUTE FUNCTION runtime.refuse_task()`,
-  });
-  const damage = (body: string) =>
-    database.query<{ body: string }>({
-      text: `UPDATE runtime.board_artifacts a SET body = $2 FROM runtime.board_artifacts old
-        WHERE a.org_id = 'acme' AND a.id = $1 AND old.org_id = 'acme' AND old.id = $1 RETURNING old.body`,
-      values: [broken, body],
-    });
-  const [{ body } = { body: "" }] = await damage("{");
-
-  const read: unknown[] = [];
-  const reader = agent("reader", {
-    consumes: "Note",
-    run: ({ artifact }) => void read.push(artifact.payload),
-  });
-  const { blackboard } = await servers.start({ agents: [reader] });
-  await eventually("the others are read", () => read.length === 38);
-  const items = await eventually("both are set aside", async () => {
-    const found = await blackboard.setAside(operator, ALL);
-    return found.length === 2 && found;
-  });
-  expect(items).toMatchObject([
-    {
-      loop: "board router",
-      kind: "route",
-      item: refused,
-      correlation_id: "bad-7",
-      error: `no task for ${refused}`,
-    },
-    {
-      loop: "board router",
-      kind: "route",
-      item: broken,
-      correlation_id: "bad-30",
-      error: expect.stringContaining("JSON"),
-    },
-  ]);
-
-  await database.query({ text: "DROP TRIGGER refuse_task ON runtime.board_tasks" });
-  await damage(body);
-  for (const { id = "" } of items) await blackboard.retrySetAside(operator, id);
-  await eventually("all are read", () => read.length === 40);
-  expect(new Set(read).size).toBe(40);
-  expect(await blackboard.setAside(operator, ALL)).toEqual([]);
-});
-
 describe.each(BACKENDS)("on %s", (backend) => {
   test("lists an item that fails again and again, to its org alone, until it succeeds", async () => {
     await using servers = await boardServers(backend);

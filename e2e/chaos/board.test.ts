@@ -29,11 +29,10 @@ async function claims({ store }: BoardChaos): Promise<Set<string>> {
   return new Set(rows.map(({ claim }) => claim));
 }
 
-/** Tasks that are not settled, and artifacts that are not routed. */
+/** Tasks that are not settled. */
 async function left({ store }: BoardChaos): Promise<number> {
   const [row] = await store.database.query<{ n: bigint }>({
-    text: `SELECT (SELECT count(*) FROM runtime.board_tasks)
-      + (SELECT count(*) FROM runtime.board_artifacts WHERE routes IS NULL) AS n`,
+    text: "SELECT count(*) AS n FROM runtime.board_tasks",
   });
   return Number(row!.n);
 }
@@ -50,8 +49,6 @@ interface Death {
     /** A statement. */
     readonly name: string;
     readonly moment: "before" | "after";
-    /** Dies at this one, which follows it on its connection. */
-    readonly next?: string;
     /** How often the agent runs. */
     readonly runs: number;
   }[];
@@ -156,15 +153,6 @@ describe("agents on Postgres", () => {
         { name: "board_put", moment: "after", runs: 1 },
       ],
     },
-    {
-      what: "routes what another has published",
-      front: { BOARD_AGENTS: "none" },
-      steps: [
-        { name: "board_route", moment: "before", runs: 1 },
-        { name: "board_route", moment: "after", runs: 1 },
-        { name: "board_route", moment: "after", next: "COMMIT", runs: 1 },
-      ],
-    },
   ];
   test.for(DEATHS)(
     "a server that $what is killed at each step: a task is done or not, and another server finishes it",
@@ -175,20 +163,15 @@ describe("agents on Postgres", () => {
       const craters = (count: number) =>
         until(`${count} craters`, async () => (await logged(chaos, "Crater")).length >= count, LONG);
       const bombs: Promise<string>[] = [];
-      for (const { name, moment, next } of steps) {
+      for (const { name, moment } of steps) {
         const proxy = watchers.use(await chaos.watch());
         const victim = await chaos.start({ DATABASE_URL: proxy.through(chaos.store.url) });
         // It finishes what the one before has left.
         await craters(bombs.length);
         await Promise.all(bombs);
-        const trap = proxy.trap({ name, moment, holds: next ? "connection" : "client" });
+        const trap = proxy.trap({ name, moment, holds: "client" });
         bombs.push(chaos.bomb({}));
         await until(`${moment} ${name}`, () => trap.caught, LONG);
-        if (next) {
-          const end = proxy.trap({ name: next, moment, holds: "client", on: trap });
-          trap.release();
-          await until(`${moment} ${next}`, () => end.caught, LONG);
-        }
         chaos.take();
         await victim.end("SIGKILL");
       }

@@ -34,7 +34,6 @@ describe.runIf(ownKafka())("a broker suspended until the cluster has given it up
         openBoard(await testContext({ seed, onWarning() {} }), {
           agents: [rules("agent")],
           route: routeByTags,
-          routes: true,
           observer: heard,
           kafka: { bootstrap: cluster.bootstrap, clientId: `process-${seed}` },
           prefix: transactions ? "transacted." : "plain.",

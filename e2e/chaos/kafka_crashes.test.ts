@@ -30,7 +30,7 @@ describe.skipIf(!kafkaHere())("a process on Kafka", () => {
   afterEach(() => under[Symbol.asyncDispose]());
 
   const open = (given: Partial<KafkaBoardSettings> = {}) =>
-    under.open({ agents: AGENTS, route: routeByTags, routes: true, observer: heard }, given);
+    under.open({ agents: AGENTS, route: routeByTags, observer: heard }, given);
 
   function program(name: string, mode: string, agent = "agent", ms = ""): Program {
     return startProgram("kafka_worker", under.bootstrap, under.prefix, name, agent, mode, ms);

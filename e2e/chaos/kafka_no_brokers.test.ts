@@ -133,7 +133,6 @@ describe.runIf(ownKafka())("a broker that reports no brokers for a moment", () =
       const board = await openBoard(await testContext({ onWarning() {} }), {
         agents: [rules("agent")],
         route: routeByTags,
-        routes: true,
         observer: new Heard(),
         kafka: { bootstrap: broker.bootstrap, clientId: `process-${transactions}-${busy}` },
         prefix: `t-${transactions}-${busy}.`,

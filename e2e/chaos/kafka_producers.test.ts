@@ -139,7 +139,6 @@ describe.runIf(ownKafka() !== undefined)("a board that has lost its brokers", ()
     const board = await openBoard(context, {
       agents: [{ agent: "reviewer", order: "key", strict: false }],
       route: (draft) => ({ tasks: [task({ artifacts: [draft] })], dead: [] }),
-      routes: true,
       observer: { published() {}, routed() {}, settled: () => void ran++, repeated() {} },
       kafka: { bootstrap: broker.bootstrap, clientId: prefix },
       prefix,

@@ -145,8 +145,6 @@ test("every statement of conversations, durable streams and the board on a tenan
   });
   const engine = scripted({ script: ({ message }) => [{ text_delta: { text: `You said: ${message}` } }] });
   const app = { models: [], agents, engine };
-  // Without agents, it leaves what it publishes to the router of the other.
-  const publisher = await createKhala({ ...app, agents: [] }, { config, dev: true });
   const khala = await createKhala(app, { config, dev: true });
   try {
     const scopes = [
@@ -208,9 +206,6 @@ test("every statement of conversations, durable streams and the board on a tenan
     // The board.
     const publish = (...artifacts: object[]) => call("POST", "/blackboard/v1/artifacts", { artifacts });
     const id = randomUUID();
-    await publisher.blackboard.publish({ subject: "ada", org: "acme", scopes: new Set(scopes) }, [
-      { type: "Idea", payload: null, correlation_id: "routed" },
-    ]);
     const correlation_id = "c";
     await publish(
       { type: "Idea", id, payload: 1, correlation_id },
@@ -273,7 +268,7 @@ test("every statement of conversations, durable streams and the board on a tenan
     for (const path of ["/ops/v1/audit", "/ops/v1/overview", "/metrics", "/readyz"]) await call("GET", path);
     await call("POST", "/api/sync/revoke", { jti: "some" });
   } finally {
-    await Promise.all([khala.stop(), publisher.stop()]);
+    await khala.stop();
   }
 
   const tables = new Set([...(await tenantTables(own.database))].filter((table) => !SYNC.test(table)));

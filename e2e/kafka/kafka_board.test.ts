@@ -29,7 +29,6 @@ describe.skipIf(!kafkaHere())("Kafka", () => {
     const board = await openKafkaBoard(await testContext(), {
       agents: [rules("agent")],
       route: routeByTags,
-      routes: true,
       observer: heard,
       bootstrap: await sharedKafka(),
       clientId: prefix,

@@ -32,7 +32,7 @@ describe.skipIf(!kafkaHere())("a heavy partition", { timeout: 120_000 }, () => {
     await using under = await kafkaBoard({ partitions: PARTITIONS });
     const heard = new Heard();
     const agents = [rules("agent")];
-    const board = await under.open({ agents, route: routeByTags, routes: true, observer: heard });
+    const board = await under.open({ agents, route: routeByTags, observer: heard });
     /** What runs, by partition: each ends when it is called. */
     const running = new Map<number, (() => void)[]>([HEAVY, LIGHT].map((partition) => [partition, []]));
     let isOver = false;

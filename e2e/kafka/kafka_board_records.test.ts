@@ -63,7 +63,6 @@ describe.skipIf(!kafkaHere())("the records of a board on Kafka", { timeout: 120_
     board = await under.open({
       agents: AGENTS.map((name) => rules(name)),
       route: routeByTags,
-      routes: true,
       observer: everyObserver([heard, boardObserver(traced.metrics, traced.spans)]),
     });
     const client = await openKafkaClient({ bootstrap: under.bootstrap, clientId: "test" });

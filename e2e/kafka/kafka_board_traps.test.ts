@@ -39,7 +39,7 @@ class TrapBoard implements AsyncDisposable {
   }
 
   open(given: Partial<KafkaBoardSettings> = {}): Promise<Board> {
-    const options = { agents: [rules("agent")], route: routeByTags, routes: true, observer: this.heard };
+    const options = { agents: [rules("agent")], route: routeByTags, observer: this.heard };
     return this.under.open(options, given);
   }
 

@@ -200,7 +200,7 @@ describe.skipIf(!kafkaHere()).concurrent("a record that another program wrote", 
   test.each(CASES)("$what blocks no other", async ({ topic, record, reader }) => {
     await using under = await kafkaBoard({ partitions: 1 });
     const heard = new Heard();
-    const options = { agents: [rules("agent")], route: routeByTags, routes: true, observer: heard };
+    const options = { agents: [rules("agent")], route: routeByTags, observer: heard };
     const board = await under.open(options);
     const names = topicNames({ prefix: under.prefix });
     const worker = new Worker("agent", (given) => {

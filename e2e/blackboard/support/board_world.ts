@@ -71,7 +71,7 @@ export class BoardWorld {
   }
 
   #board(): Promise<Board> {
-    return this.#under.open({ agents: AGENTS, route: routeByTags, routes: true, observer: this.#heard });
+    return this.#under.open({ agents: AGENTS, route: routeByTags, observer: this.#heard });
   }
 
   async run(command: Command): Promise<void> {

@@ -7,11 +7,10 @@ export type { OperatorSettings as KafkaBoardSettings } from "./settings.ts";
 
 /** Opens a board on Kafka: creates or verifies its topics, and reads its index to the end. */
 export function openKafkaBoard(context: Context, given: BoardOptions & OperatorSettings): Promise<Board> {
-  const { agents, route, routes, replayed, running, observer, ...settings } = given;
+  const { agents, route, replayed, running, observer, ...settings } = given;
   return openBoard(context, {
     agents,
     route,
-    routes,
     ...(replayed && { replayed }),
     ...(running && { running }),
     observer,

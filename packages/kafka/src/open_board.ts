@@ -83,7 +83,7 @@ export async function openBoard(
     const membership = { kafka, offsets, readCommitted, sessionTimeoutMs, heartbeatMs };
     const maxTaskBytes = largestTask(settings);
     const common = { membership, producers, names, maxTaskBytes };
-    if (options.routes) {
+    if (resolved.routes) {
       const readers = [
         supervise(context, "router", (onFailure) =>
           startRouter(context, { ...common, route, observer, onFailure }),

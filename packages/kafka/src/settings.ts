@@ -25,6 +25,8 @@ export interface TopicOverrides {
 /** The settings of a board on Kafka, besides its agents. Everything but `kafka` has a default. */
 export interface KafkaBoardSettings {
   readonly kafka: KafkaSettings;
+  /** False leaves routing and retries to the other processes of the board; true unless set. */
+  readonly routes?: boolean;
   /** The prefix of every topic and group name; "flock." unless set. */
   readonly prefix?: string;
   readonly topics?: TopicOverrides;
@@ -77,6 +79,7 @@ const DAY_MS = 86_400_000;
 /** Fills in the defaults. */
 export function resolveSettings(settings: KafkaBoardSettings): ResolvedSettings {
   return {
+    routes: true,
     prefix: "flock.",
     topics: {},
     partitions: 8,

@@ -42,7 +42,6 @@ describe.runIf(ownKafka() !== undefined)(
       openBoard(await testContext(), {
         agents: [rules("agent")],
         route: routeByTags,
-        routes: true,
         observer: new Heard(),
         kafka: { bootstrap: broker.bootstrap, clientId: prefix, ssl },
         prefix,

@@ -44,7 +44,6 @@ describe.runIf(kafkaHere()).concurrent("a board", () => {
       const board = await openKafkaBoard(await testContext(), {
         agents: [rules("agent")],
         route: routeByTags,
-        routes: true,
         observer: heard,
         ...kafka,
         readCommitted,

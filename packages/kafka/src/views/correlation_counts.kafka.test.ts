@@ -11,13 +11,13 @@ describe.runIf(kafkaHere()).concurrent("the counts of a correlation", () => {
   test("count as open until every artifact is routed, also without a matching agent", async () => {
     await using under = await kafkaBoard();
     const parts = { agents: [rules("agent")], route: routeByTags, observer: new Heard() };
-    const board = await under.open({ ...parts, routes: false });
+    const board = await under.open(parts, { routes: false });
     await board.publish([makeTestArtifact({ correlation_id: "c" })]);
     for (const _ of ["once", "again"])
       expect(await board.correlations([{ org: "acme", name: "c" }])).toMatchObject([
         { artifacts: 1, open: 1, done: 0 },
       ]);
-    await under.open({ ...parts, routes: true });
+    await under.open(parts);
     await eventually(
       "it is routed",
       async () => (await board.correlations([{ org: "acme", name: "c" }]))[0]?.open === 0,
@@ -35,7 +35,7 @@ describe.runIf(kafkaHere()).concurrent("the counts of a correlation", () => {
 
   test("count as open while a transaction with another artifact is undecided", async () => {
     await using under = await kafkaBoard();
-    const parts = { agents: [rules("agent")], route: routeByTags, routes: true, observer: new Heard() };
+    const parts = { agents: [rules("agent")], route: routeByTags, observer: new Heard() };
     const board = await under.open(parts);
     await board.publish([makeTestArtifact({ correlation_id: "c" })]);
     const open = async () => (await board.correlations([{ org: "acme", name: "c" }]))[0]?.open;

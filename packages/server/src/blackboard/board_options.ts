@@ -29,14 +29,10 @@ export interface BoardOptions {
   readonly agents: readonly BoardAgent[];
   /** Pure except for the user's predicates; never throws. */
   route(artifact: Artifact): Routing;
-  /** Whether this process routes. One that only publishes and reads does not. */
-  readonly routes: boolean;
   /** Counts the replayed ones of these dead letters, for a backend that does not delete them. */
   replayed?(agent: string, letters: readonly DeadLetterName[]): Promise<number>;
   /** Shares the counts of running tasks between servers, for a backend that only knows its own. */
   running?(own: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, number>>;
-  /** An artifact that cannot be routed is set aside: the fields name it in the log. */
-  refused?(fields: object, error: unknown): void;
   readonly observer: BoardObserver;
 }
 

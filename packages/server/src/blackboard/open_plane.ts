@@ -85,11 +85,8 @@ export async function openBlackboardPlane(
       for (const { agent } of routing.dead) metrics.deadLetters.add(1, { agent });
       return routing;
     },
-    // Also without agents, as all processes run the same app: to no agent, so that nothing waits.
-    routes: true,
     replayed: replayCounter(database, context),
     running: (own) => running.share(own),
-    refused: (fields, error) => setAside.refused("board router", fields, error),
     observer: everyObserver(observers),
   };
   const board = await options.openBoard(boardOptions).catch(async (error) => {

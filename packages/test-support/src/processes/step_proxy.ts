@@ -32,8 +32,6 @@ export interface Step {
   readonly moment: "before" | "after";
   /** The connections that stop from then on, both ways: all of the client's, or this one alone. */
   readonly holds: "client" | "connection";
-  /** Matches only on the connection of an earlier step. */
-  readonly on?: Trap;
 }
 
 /** A step that is awaited once. A client whose connection breaks there repeats the request on another: that is the same step. */
@@ -141,9 +139,8 @@ export async function startStepProxy(wire: () => Wire, first?: Target): Promise<
 }
 
 function isStep(step: Step, connection: Connection, { name, bytes }: WireMessage): boolean {
-  const { client = connection.client, says = "", on } = step;
-  if (name !== step.name || client !== connection.client || !bytes.includes(says)) return false;
-  return on === undefined || (on instanceof SetTrap && on.connection === connection);
+  const { client = connection.client, says = "" } = step;
+  return name === step.name && client === connection.client && bytes.includes(says);
 }
 
 interface Traps {

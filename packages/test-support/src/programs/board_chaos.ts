@@ -68,8 +68,6 @@ const agents = [
     },
   }),
 ];
-// A server without agents does not route.
-const known = process.env.BOARD_AGENTS === "none" ? [] : agents;
-const khala = await createKhala({ models: [], agents: known }, { config: readConfig() });
+const khala = await createKhala({ models: [], agents }, { config: readConfig() });
 console.log(`listening on ${khala.url}`);
 process.once("SIGTERM", () => khala.stop().then(() => process.exit(0)));

@@ -22,7 +22,7 @@ export function boardMetrics(
   const artifacts = counter("khala_board_artifacts_total", "Artifacts published by this server, by type");
   const named = new Set(types);
   const metrics = {
-    routed: counter("khala_board_routed_total", "Tasks created by this server's router, by agent"),
+    routed: counter("khala_board_routed_total", "Tasks that this server created, by agent"),
     tasks: counter("khala_board_tasks_total", "Attempts settled, by agent, outcome and partition"),
     taskMs: durations(
       meter,

@@ -21,7 +21,7 @@ interface Item {
 /** The loops that are reported before anything has failed. */
 const LOOPS = ["board progress", "board schedules", "board parked", "board outbox", "board gather"];
 /** The loops that store what is refused for good. */
-const STORING_LOOPS = ["board router", "board outbox", "board gather"];
+const STORING_LOOPS = ["board outbox", "board gather"];
 /** From this failure on an item is listed for operators. */
 const LISTED_FROM = 3;
 /** Items of one loop that are remembered. */

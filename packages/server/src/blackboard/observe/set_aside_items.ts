@@ -9,12 +9,12 @@ import { runLoop, type Service, Wake } from "../../kit/service.ts";
 /** An item that a loop could not process for good. */
 export interface RefusedItem {
   readonly loop: string;
-  readonly kind: "task" | "artifact" | "route" | "failing";
+  readonly kind: "task" | "artifact" | "failing";
   /** Identifies it within its org. */
   readonly ref: string;
   readonly org: string;
   readonly correlationId: string | null;
-  /** The task or the artifact as JSON; of a route its id and version; of what is failing its name as the id. */
+  /** The task or the artifact as JSON; of what is failing its name as the id. */
   readonly body: string;
 }
 
@@ -154,12 +154,8 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
               AND s.kind <> 'failing' RETURNING s.*
           ), sent AS (
             INSERT INTO runtime.board_outbox (kind, ref, org_id, correlation_id, body, due_at)
-            SELECT i.kind, i.ref, i.org_id, i.correlation_id, i.body, now() FROM item i WHERE i.kind IN ('task', 'artifact')
+            SELECT i.kind, i.ref, i.org_id, i.correlation_id, i.body, now() FROM item i
             ON CONFLICT DO NOTHING
-          ), unrouted AS (
-            UPDATE runtime.board_artifacts a SET routes = NULL FROM item i
-            WHERE i.kind = 'route' AND a.org_id = i.org_id AND a.id = (i.body->>'id')::uuid
-              AND a.version = (i.body->>'version')::int
           )
           SELECT 1 FROM item`,
       ),

@@ -18,7 +18,6 @@ async function opened() {
     const board = await openPostgresBoard(database, context, {
       agents: [{ agent: "a", order: "none", strict: false }],
       route: routeByTags,
-      routes: true,
       observer: heard,
       wakeups: { send() {} },
       pollMs: 20,

@@ -7,7 +7,7 @@ import { type Artifact, versionKey } from "../model/artifact.ts";
 import type { Lanes } from "./lanes.ts";
 import { BY_INDEX } from "./statements.ts";
 
-/** The parts shared by publishing, settling and routing. */
+/** The parts shared by publishing and settling. */
 export interface BoardParts {
   readonly database: Database;
   readonly context: Context;
@@ -15,27 +15,16 @@ export interface BoardParts {
   readonly lanes: Lanes;
   /** Reports the approximate number of tasks of these agents that can be claimed now. */
   created(agents: ReadonlySet<string>, tasks: number): void;
-  /** There are artifacts for the router. */
-  unrouted(): void;
 }
 
-/** Artifacts with what they lead to, if this process routes. */
-export function route({ routes, route }: BoardOptions, artifacts: readonly Artifact[]): Routed[] {
-  return artifacts.map((artifact) => ({
-    artifact,
-    routing: routes ? route(artifact) : { tasks: [], dead: [] },
-  }));
+/** Artifacts with what they lead to. */
+export function route({ route }: BoardOptions, artifacts: readonly Artifact[]): Routed[] {
+  return artifacts.map((artifact) => ({ artifact, routing: route(artifact) }));
 }
 
-/** Tells the observer and the workers of artifacts that are on the board now. */
-export function tellOfArtifacts(parts: BoardParts, items: readonly Routed[], isRouted: boolean): void {
-  parts.options.observer.published(items.map(({ artifact }) => artifact));
-  if (isRouted) tellOfTasks(parts, items);
-  else parts.unrouted();
-}
-
-/** The same of their tasks. */
-export function tellOfTasks({ options, created }: BoardParts, items: readonly Routed[]): void {
+/** Tells the observer and the workers of artifacts that are on the board now, and of their tasks. */
+export function tellOfArtifacts({ options, created }: BoardParts, items: readonly Routed[]): void {
+  options.observer.published(items.map(({ artifact }) => artifact));
   const agents = new Set<string>();
   let tasks = 0;
   for (const { artifact, routing } of items) {

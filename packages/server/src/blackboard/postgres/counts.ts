@@ -1,8 +1,6 @@
-import type { PartitionLagJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
 import type { AgentCounts, AgentOfOrg, Board } from "../board.ts";
 import type { BoardOptions } from "../board_options.ts";
-import { ROUTER } from "../model/names.ts";
 import { BY_INDEX, TASKS } from "./statements.ts";
 
 /** Open tasks and dead letters of agents, each up to a number. Claimed tasks are those of each org that were due first. */
@@ -61,11 +59,6 @@ CROSS JOIN LATERAL (
   ) t
 ) o`;
 
-const UNROUTED = `
-SELECT count(*) AS n FROM (
-  SELECT a.org_id FROM runtime.board_artifacts a WHERE a.routes IS NULL ORDER BY a.seq LIMIT $1
-) a WHERE $2::text IS NULL OR a.org_id = $2`;
-
 type Counted = Readonly<Record<"open" | "running" | "dead", bigint>>;
 
 /** The counted rows, and the limit. */
@@ -118,17 +111,6 @@ export function openCounts(
     return Promise.all(rows.map((counted, i) => exactOrEstimated(of[i]!.agent, of[i]!.org, counted)));
   }
 
-  async function unrouted(org: string | null): Promise<number> {
-    const [row] = await count<{ n: bigint }>({
-      name: "board_unrouted_count",
-      text: UNROUTED,
-      values: [countUpTo, org],
-    });
-    const counted = Number(row!.n);
-    if (org !== null || counted < countUpTo) return counted;
-    return Math.max(counted, await estimate("runtime.board_artifacts a WHERE a.routes IS NULL"));
-  }
-
   return {
     counts,
     countsOf,
@@ -141,18 +123,11 @@ export function openCounts(
       return new Map(rows.map(({ agent, open }) => [agent, Number(open)]));
     },
     async lag(org) {
-      const [waiting, counted] = await Promise.all([
-        unrouted(org ?? null),
-        org === undefined ? counts() : countsOf(names.map((agent) => ({ agent, org }))),
-      ]);
-      return [
-        lagOf(ROUTER, "runtime.board_artifacts", waiting),
-        ...counted.map(({ agent, waiting, running }) => lagOf(agent, TASKS, waiting + running)),
-      ];
+      const counted = await (org === undefined ? counts() : countsOf(names.map((agent) => ({ agent, org }))));
+      return counted.map(({ agent, waiting, running }) => {
+        const lag = String(waiting + running);
+        return { reader: agent, topic: TASKS, partition: 0, lag, lag_high: lag };
+      });
     },
   };
-}
-
-function lagOf(reader: string, topic: string, lag: number): PartitionLagJson {
-  return { reader, topic, partition: 0, lag: String(lag), lag_high: String(lag) };
 }

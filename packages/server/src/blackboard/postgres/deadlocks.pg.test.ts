@@ -51,7 +51,6 @@ test.for(["40001", "40P01"])("a batch that is rolled back with %s is repeated wh
   const board = await openPostgresBoard(refusing, await testContext(), {
     agents: [rules("a")],
     route: routeByTags,
-    routes: true,
     observer: heard,
     wakeups: { send() {} },
     pollMs: 50,
@@ -80,7 +79,6 @@ test("servers whose agents publish to each other under the same keys never deadl
     const board = await openPostgresBoard(database, context, {
       agents: AGENTS.map((agent) => rules(agent)),
       route: routeByTags,
-      routes: true,
       observer: heard,
       wakeups: { send() {} },
       pollMs: 50,

@@ -23,7 +23,6 @@ async function twoServers() {
     const board = await openPostgresBoard(database, context, {
       agents: [STRICT],
       route: routeByTags,
-      routes: true,
       observer: heard,
       wakeups: { send() {} },
       // No claim of these tests is lost because its lease ends.

@@ -8,28 +8,23 @@ import { expect, test } from "vitest";
 import type { Artifact } from "../model/artifact.ts";
 import { openPostgresBoard } from "./open_board.ts";
 
-async function opened(strict = false, routes = true) {
+async function opened(strict = false) {
   const parts = new AsyncDisposableStack();
   const { database } = parts.use(await testDatabase({ poolSize: 8 }));
   const context = await testContext();
   const heard = new Heard();
-  const open = async (routing: boolean) => {
-    const board = await openPostgresBoard(database, context, {
-      agents: [{ agent: "one", order: "key", strict }],
-      route(artifact) {
-        const { tasks, dead } = routeByTags(artifact);
-        return { tasks: tasks.map((task) => ({ ...task, key: artifactKey(artifact) })), dead };
-      },
-      routes: routing,
-      observer: heard,
-      wakeups: { send() {} },
-      pollMs: 50,
-    });
-    parts.defer(() => board.stop());
-    return board;
-  };
-  const board = await open(routes);
-  return { database, board, open, heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
+  const board = await openPostgresBoard(database, context, {
+    agents: [{ agent: "one", order: "key", strict }],
+    route(artifact) {
+      const { tasks, dead } = routeByTags(artifact);
+      return { tasks: tasks.map((task) => ({ ...task, key: artifactKey(artifact) })), dead };
+    },
+    observer: heard,
+    wakeups: { send() {} },
+    pollMs: 50,
+  });
+  parts.defer(() => board.stop());
+  return { database, board, heard, [Symbol.asyncDispose]: () => parts.disposeAsync() };
 }
 
 /** The versions of one artifact that has nothing but its id to be ordered by. */
@@ -106,20 +101,3 @@ test.each([
     expect(worker.payloads()).toEqual(order);
   },
 );
-
-test("keeps the order of versions routed by the router and routed on publication", async () => {
-  await using server = await opened(false, false);
-  const { board, open, heard } = server;
-  const [first, second, third] = versions(3);
-  await board.publish([first!]);
-  const routing = await open(true);
-  await eventually("the first is routed", () => heard.routings.length === 1);
-  await routing.publish([second!]);
-  await board.publish([third!]);
-  await eventually("all are routed", () => heard.routings.length === 3);
-  const worker = new Worker("one");
-  routing.consume(worker);
-  await eventually("all are settled", () => heard.settlements.length === 3);
-  expect(worker.payloads()).toEqual([1, 2, 3]);
-  expect(worker.overlaps).toEqual([]);
-});

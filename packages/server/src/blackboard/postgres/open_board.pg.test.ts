@@ -86,7 +86,6 @@ function opened(
   const options = {
     agents: KEYED,
     route: routeByTags,
-    routes: true,
     observer: heard,
     wakeups: { send() {} },
   };
@@ -148,7 +147,6 @@ test("notifies others at once of a few tasks, and with a delay of many", async (
   const board = await openPostgresBoard(database, await testContext(), {
     agents: KEYED,
     route: routeByTags,
-    routes: true,
     observer: new Heard(),
     wakeups,
   });
@@ -208,7 +206,7 @@ let left = 10;
 const silent = { published() {}, routed() {}, settled() {}, repeated() {} };
 const agents = [{ agent: "one", order: "key", strict: true }];
 const route = () => ({ tasks: [], dead: [] });
-const options = { agents, route, routes: true, observer: silent, wakeups: { send() {} }, leaseMs: 1500, pollMs: 50 };
+const options = { agents, route, observer: silent, wakeups: { send() {} }, leaseMs: 1500, pollMs: 50 };
 const opened = await openPostgresBoard(database, context, options);
 opened.consume({
   agent: "one", order: "key", strict: true, concurrency: 5, gate: async () => {},

@@ -5,7 +5,6 @@ import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { Board } from "../board.ts";
 import type { BoardObserver, BoardOptions } from "../board_options.ts";
-import { ROUTER } from "../model/names.ts";
 import { AgentWorker, type WorkerStore } from "./agent_worker.ts";
 import type { BoardParts } from "./board_parts.ts";
 import { ClaimStore } from "./claim_store.ts";
@@ -15,7 +14,6 @@ import { Leases } from "./leases.ts";
 import { Publisher } from "./publisher.ts";
 import { openReads } from "./reads.ts";
 import { purge } from "./retention.ts";
-import { startRouter } from "./router.ts";
 import { Settler } from "./settler.ts";
 import type { Claim } from "./statements.ts";
 
@@ -59,9 +57,8 @@ const CROWD_WAIT_MS = 10;
 /**
  * Opens the board (ADR-0066).
  *
- * There is one shape of task: a row of `board_tasks`, from when its artifact is published until it is settled. A process
- * that routes writes the tasks together with the artifact, in the statement that publishes or that settles. What is
- * published by a process that does not route waits for one that does.
+ * There is one shape of task: a row of `board_tasks`, from when its artifact is published until it is settled. Tasks are
+ * written together with their artifact, in the statement that publishes or that settles.
  */
 export async function openPostgresBoard(
   database: Database,
@@ -72,7 +69,6 @@ export async function openPostgresBoard(
   const { retentionMs = 7 * DAY, deadRetentionMs = 90 * DAY, countUpTo = 100_000 } = options;
   const holder = context.newId();
   const workers = new Set<AgentWorker>();
-  const routerWake = new Wake();
   const parking = new Set<Promise<void>>();
   const parts: BoardParts = {
     database,
@@ -85,17 +81,12 @@ export async function openPostgresBoard(
         wakeups.send(PREFIX + agent, tasks > FEW_TASKS ? CROWD_WAIT_MS : undefined);
       }
     },
-    unrouted() {
-      routerWake.wake();
-      wakeups.send(PREFIX + ROUTER);
-    },
   };
   const claims = new ClaimStore(database, context.clock, { holder, leaseMs });
   const publisher = new Publisher(parts);
   const settler = new Settler(parts, holder);
   const leases = new Leases(database, context, holder, leaseMs);
   const services: Service[] = [leases, startPolling(), ...startPurging()];
-  if (options.routes) services.push(startRouter(parts, routerWake, pollMs));
 
   const store: WorkerStore = {
     async claim(agent, most) {
@@ -185,9 +176,7 @@ export async function openPostgresBoard(
 
     onWakeup(name) {
       if (!name.startsWith(PREFIX)) return;
-      const agent = name.slice(PREFIX.length);
-      wake(agent);
-      if (agent === ROUTER) routerWake.wake();
+      wake(name.slice(PREFIX.length));
     },
 
     recheck() {
@@ -195,7 +184,6 @@ export async function openPostgresBoard(
         claims.lookAtAll(worker.agent);
         worker.wake();
       }
-      routerWake.wake();
     },
 
     stop() {

@@ -127,9 +127,8 @@ export class Publisher {
     if (artifacts.length === 0) return;
     const { database, context, options, lanes } = this.#parts;
     const items = route(options, artifacts);
-    const how = { lanes, routes: options.routes, now: context.clock.now() };
-    const [row] = await database.query<{ routed: boolean }>(putStatement(items, how));
-    tellOfArtifacts(this.#parts, items, row!.routed);
+    await database.query(putStatement(items, { lanes, now: context.clock.now() }));
+    tellOfArtifacts(this.#parts, items);
   }
 
   /** Some artifacts are on the board: each call is judged by what is there now. */

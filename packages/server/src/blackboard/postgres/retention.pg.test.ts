@@ -17,12 +17,11 @@ import { purge } from "./retention.ts";
 const DAY = 86_400_000;
 const KEEP = { retentionMs: 7 * DAY, deadRetentionMs: 30 * DAY };
 
-async function opened(database: Database, routes = true) {
+async function opened(database: Database) {
   const heard = new Heard();
   const board = await openPostgresBoard(database, await testContext(), {
     agents: [{ agent: "one", order: "key", strict: false }],
     route: routeByTags,
-    routes,
     observer: heard,
     wakeups: { send() {} },
     // Only the tests purge.
@@ -75,17 +74,6 @@ test("keeps the artifacts of an open task until it is settled", async () => {
   expect(worker.payloads().toSorted()).toEqual(["enqueued", "routed"]);
   expect(await purge(database, Date.now(), KEEP)).toMatchObject({ artifacts: 1, enqueued: 1 });
   expect(await board.get(routed.org_id, routed.id)).toBeUndefined();
-});
-
-test("keeps an artifact that waits for the router, however old it is", async () => {
-  await using own = await testDatabase();
-  const { database } = own;
-  await using server = await opened(database, false);
-  const left = makeTestArtifact({ to: "one" });
-  await server.board.publish([left]);
-  await age(database, 8);
-  expect((await purge(database, Date.now(), KEEP)).artifacts).toBe(0);
-  expect(await server.board.get(left.org_id, left.id)).toEqual(left);
 });
 
 test("deletes old dead letters, and keeps newer ones", async () => {

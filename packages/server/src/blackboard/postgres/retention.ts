@@ -17,10 +17,10 @@ export interface Purged {
 const AT_ONCE = 1_000;
 const BEFORE = "to_timestamp($1::double precision / 1000)";
 
-/** Artifacts that no open task is about, and that are routed. */
+/** Artifacts that no open task is about. */
 const OLD_ARTIFACTS = `DELETE FROM runtime.board_artifacts a USING (
     SELECT a.org_id, a.id, a.version FROM runtime.board_artifacts a
-    WHERE a.stored_at < ${BEFORE} AND a.routes IS NOT NULL
+    WHERE a.stored_at < ${BEFORE}
       AND NOT EXISTS (SELECT FROM runtime.board_tasks t WHERE t.org_id = a.org_id AND t.artifact_id = a.id)
     LIMIT $2
   ) old WHERE a.org_id = old.org_id AND a.id = old.id AND a.version = old.version RETURNING 1`;

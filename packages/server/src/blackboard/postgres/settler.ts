@@ -111,17 +111,16 @@ export class Settler {
 
   /** Answers the numbers of the claims that are not this process's any more. */
   async #write(settling: Settling): Promise<ReadonlySet<bigint>> {
-    const { database, context, options, lanes, created } = this.#parts;
-    const how = { lanes, routes: options.routes, now: context.clock.now() };
-    const rows = await database.query<{ lost: bigint; promoted: string; routed: boolean }>(
-      settleStatement(this.#holder, settling, how),
+    const { database, context, lanes, created } = this.#parts;
+    const rows = await database.query<{ lost: bigint; promoted: string }>(
+      settleStatement(this.#holder, settling, { lanes, now: context.clock.now() }),
     );
+    if (settling.outputs.length > 0) tellOfArtifacts(this.#parts, settling.outputs);
     const lost = new Set<bigint>();
     const promoted = new Set<string>();
     for (const row of rows) {
       if (row.lost !== null) lost.add(row.lost);
-      else if (row.promoted !== null) promoted.add(row.promoted);
-      else tellOfArtifacts(this.#parts, settling.outputs, row.routed);
+      else promoted.add(row.promoted);
     }
     if (promoted.size > 0) created(promoted, promoted.size);
     return lost;

@@ -50,21 +50,19 @@ export interface Settling {
 /** The parts of the board needed to store artifacts and their routing. */
 interface Putting {
   readonly lanes: Lanes;
-  /** Whether this process routes; else the tasks are left to one that does. */
-  readonly routes: boolean;
   readonly now: number;
 }
 
-/** Puts artifacts on the board, with their tasks. Answers `routed`. */
+/** Puts artifacts on the board, with their tasks. */
 export function putStatement(items: readonly Routed[], how: Putting): Statement {
   const tasks = taskRows(items, how);
   return {
     name: "board_put",
-    text: "SELECT runtime.board_put($1, $2, $3, $4) AS routed",
+    text: "SELECT runtime.board_put($1, $2, $3, $4)",
     values: [
       locksOf(tasks),
       artifactRows(items),
-      how.routes ? JSON.stringify(tasks) : null,
+      JSON.stringify(tasks),
       letterRows(items.flatMap(routerLetters)),
     ],
   };
@@ -84,27 +82,8 @@ export function settleStatement(holder: string, settling: Settling, how: Putting
       seqsOf(ended),
       retries.length > 0 ? JSON.stringify(retries.map(retryRow)) : null,
       outputs.length > 0 ? artifactRows(outputs) : null,
-      how.routes ? JSON.stringify(tasks) : null,
-      letterRows([...settling.letters, ...outputs.flatMap(routerLetters)]),
-    ],
-  };
-}
-
-/** Routes artifacts that were left to the router. */
-export function routeStatement(items: readonly Routed[], lanes: Lanes, now: number): Statement {
-  const tasks = taskRows(items, { lanes, now });
-  const artifacts = items.map((item) => {
-    const { org_id: org, id, version } = item.artifact;
-    return { org, id, version, routes: routesOf(item) };
-  });
-  return {
-    name: "board_route",
-    text: "SELECT runtime.board_route($1, $2, $3, $4)",
-    values: [
-      locksOf(tasks),
-      JSON.stringify(artifacts),
       JSON.stringify(tasks),
-      letterRows(items.flatMap(routerLetters)),
+      letterRows([...settling.letters, ...outputs.flatMap(routerLetters)]),
     ],
   };
 }

@@ -38,7 +38,7 @@ async function serve(agent: Agent, handle: (task: Task) => Promise<Settlement>):
   const agents = [{ agent: agent.name, order: agent.order, strict: agent.strict }];
   const observer = { published() {}, routed() {}, settled() {}, repeated() {} };
   const route = createRouter([agent], context);
-  const options = { agents, route, routes: true, observer, wakeups: { send() {} }, pollMs: 20 };
+  const options = { agents, route, observer, wakeups: { send() {} }, pollMs: 20 };
   const board = await openPostgresBoard(own.database, context, options);
   const consumer = { ...agents[0]!, concurrency: 4, gate: async () => {}, handle };
   open.push(board, board.consume(consumer));

@@ -11,9 +11,9 @@ CREATE TABLE runtime.board_artifacts (
   org_id text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
-  -- The agents it was routed to: `agent`, or `agent/task` where the task has an id of its own. Null until it is routed.
+  -- The agents it was routed to: `agent`, or `agent/task` where the task has an id of its own.
   -- This is what remembers the task after it is settled and its row is gone.
-  routes text[],
+  routes text[] NOT NULL,
   stored_at timestamptz NOT NULL DEFAULT now(),
   -- The whole artifact as JSON. Text, since jsonb cannot hold every character that JSON can.
   body text NOT NULL,
@@ -23,7 +23,6 @@ CREATE TABLE runtime.board_artifacts (
 CREATE INDEX board_artifacts_recent ON runtime.board_artifacts (org_id, seq);
 CREATE INDEX board_artifacts_correlation ON runtime.board_artifacts (org_id, correlation_id, seq)
   WHERE correlation_id IS NOT NULL;
-CREATE INDEX board_artifacts_unrouted ON runtime.board_artifacts (seq) WHERE routes IS NULL;
 -- Rows are written in the order of time, and only retention asks for it: a BRIN index costs an insert nothing.
 CREATE INDEX board_artifacts_age ON runtime.board_artifacts USING brin (stored_at);
 

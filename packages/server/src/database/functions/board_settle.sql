@@ -1,10 +1,10 @@
 -- Settles claims of p_holder: ended ones are deleted, retries wait, the next of each lane becomes ready, and outputs are put
 -- on the board with their tasks. A claim that was lost changes nothing; where there are outputs it fails it all (KB001).
--- Answers a row for each lost claim, one for each agent of which a task became ready, and one that says if outputs were routed.
+-- Answers a row for each lost claim, and one for each agent of which a task became ready.
 -- Rows are found by lists of numbers and by row comparisons, never by joins: their plans do not depend on statistics.
 CREATE OR REPLACE FUNCTION runtime.board_settle(
   p_holder text, p_locks int[], p_ended bigint[], p_retries json, p_artifacts json, p_tasks json, p_letters json
-) RETURNS TABLE (lost bigint, promoted text, routed boolean)
+) RETURNS TABLE (lost bigint, promoted text)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -42,7 +42,7 @@ BEGIN
   END LOOP;
   IF coalesce(cardinality(settled), 0) < cardinality(given) THEN
     IF p_artifacts IS NOT NULL THEN RAISE EXCEPTION 'a claim was lost' USING ERRCODE = 'KB001'; END IF;
-    RETURN QUERY SELECT g.seq, NULL::text, NULL::boolean FROM unnest(given) AS g(seq)
+    RETURN QUERY SELECT g.seq, NULL::text FROM unnest(given) AS g(seq)
       WHERE settled IS NULL OR g.seq <> ALL (settled);
   END IF;
   -- Behind the one that left: what was deleted before it is not looked at again.
@@ -57,10 +57,8 @@ BEGIN
     RETURN QUERY WITH came AS (
       -- It is due now and not when it was published: other keys that waited meanwhile come first.
       UPDATE runtime.board_tasks t SET ready = true, due_at = clock_timestamp() WHERE t.seq = ANY (next_seqs) RETURNING t.agent
-    ) SELECT DISTINCT NULL::bigint, c.agent, NULL::boolean FROM came c;
+    ) SELECT DISTINCT NULL::bigint, c.agent FROM came c;
   END IF;
   IF p_letters IS NOT NULL THEN PERFORM runtime.board_add_letters(p_letters, coalesce(settled, '{}')); END IF;
-  IF p_artifacts IS NOT NULL THEN
-    RETURN QUERY SELECT NULL::bigint, NULL::text, runtime.board_put('{}', p_artifacts, p_tasks, p_letters);
-  END IF;
+  IF p_artifacts IS NOT NULL THEN PERFORM runtime.board_put('{}', p_artifacts, p_tasks, p_letters); END IF;
 END $$;

@@ -101,9 +101,9 @@ export function orderPromises(open: OpenBoard): void {
     }
   });
 
-  test("keeps the order in which several processes publish on one key, whether they route or not", async () => {
+  test("keeps the order in which several processes publish on one key", async () => {
     const { a, b, open } = at();
-    const processes = [a, await open({ routes: false }), b];
+    const processes = [a, await open(), b];
     const worker = new Worker("pair", (task) => unevenly(payloadOf(task)));
     await using _ = start(worker, a, b);
     const key = newName("k");

@@ -148,7 +148,7 @@ export function publishPromises(open: OpenBoard): void {
     await a.publish(artifacts);
     await a.publish([newer]);
     await caughtUp(at(), [a], key);
-    const late = await open({ routes: false });
+    const late = await open();
     expect(await late.get("acme", artifacts[0]!.id)).toEqual(artifacts[0]);
     expect(await late.get("acme", artifacts[49]!.id)).toEqual(artifacts[49]);
     expect(await late.get("acme", newer.id)).toEqual(newer);
@@ -210,7 +210,7 @@ export function publishPromises(open: OpenBoard): void {
     const artifacts = numbered([], key, 20).map((each) => ({ ...each, org_id }));
     for (const each of artifacts) await a.publish([each]);
     await caughtUp(at(), [a], key);
-    const late = await open({ routes: false });
+    const late = await open();
     expect(await late.recent({ org: org_id, limit: 5 })).toEqual(artifacts.slice(-5).reverse());
     await late.stop();
   });

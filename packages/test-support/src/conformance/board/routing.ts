@@ -9,7 +9,6 @@ import {
   numbered,
   type OpenBoard,
   range,
-  routeByTags,
   rules,
   stage,
 } from "./support.ts";
@@ -85,24 +84,6 @@ export function routingPromises(open: OpenBoard): void {
       expect(letter!.task).toMatchObject({ agent: "broken", artifacts: [artifact] });
       expect((await b.deadLettersById("broken", ["acme"], [letter!.id]))[0]).toEqual(letter);
     });
-  });
-
-  test("a process that does not route leaves routing to the others", async () => {
-    const { a, open } = at();
-    const asked: string[] = [];
-    const publisher = await open({
-      routes: false,
-      route(artifact) {
-        asked.push(artifact.id);
-        return routeByTags(artifact);
-      },
-    });
-    const worker = new Worker("elsewhere");
-    await using _ = start(worker, a);
-    await publisher.publish(numbered("elsewhere", newName("k"), 20));
-    await worker.ran(20);
-    await publisher.stop();
-    expect(asked).toEqual([]);
   });
 
   test("handles every task once, however many consumers there are", async () => {

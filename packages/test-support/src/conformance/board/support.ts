@@ -90,7 +90,7 @@ export function stage(open: OpenBoard, agents: readonly AgentRules[]): () => Sta
   beforeAll(async () => {
     const under = await open();
     const heard = new Heard();
-    const options = { agents, route: routeByTags, routes: true, observer: heard };
+    const options = { agents, route: routeByTags, observer: heard };
     const another = (given: Partial<BoardOptions> = {}) => under.open({ ...options, ...given });
     const [a, b] = await Promise.all([another(), another()]);
     opened = { under, heard, a, b, open: another };

@@ -473,7 +473,7 @@ export const LagResponseSchema: GenMessage<LagResponse, {jsonType: LagResponseJs
  */
 export type PartitionLag = Message<"openagents.blackboard.v1.PartitionLag"> & {
   /**
-   * "router" or the agent's name.
+   * The agent's name; on Kafka also "router".
    *
    * @generated from field: string reader = 1;
    */
@@ -511,7 +511,7 @@ export type PartitionLag = Message<"openagents.blackboard.v1.PartitionLag"> & {
  */
 export type PartitionLagJson = {
   /**
-   * "router" or the agent's name.
+   * The agent's name; on Kafka also "router".
    *
    * @generated from field: string reader = 1;
    */

@@ -2136,7 +2136,7 @@ export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
   loop: string;
 
   /**
-   * "task", "artifact", "route" for an artifact that is on the board and was not routed, or "failing".
+   * "task", "artifact" or "failing".
    *
    * @generated from field: string kind = 4;
    */
@@ -2196,7 +2196,7 @@ export type SetAsideItemJson = {
   loop?: string;
 
   /**
-   * "task", "artifact", "route" for an artifact that is on the board and was not routed, or "failing".
+   * "task", "artifact" or "failing".
    *
    * @generated from field: string kind = 4;
    */
