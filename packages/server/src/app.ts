@@ -60,6 +60,7 @@ export function defineApp<
   S extends Schemas = Schemas,
   Params extends object = object,
 >(definition: AppDefinition<M, S, Params>): App<M, S, Params> {
+  checkFields(definition);
   const streams = new Map<string, StreamDefinition>([runs, workers].map((stream) => [stream.kind, stream]));
   const models = withBuiltIn(definition);
   for (const stream of models.flatMap((model) => model.streams)) {
@@ -82,6 +83,29 @@ export function defineApp<
     schemas: allSchemas(definition),
     schedules: checkSchedules(schedules),
   };
+}
+
+const FIELDS: Record<keyof AppDefinition, true> = {
+  models: true,
+  engine: true,
+  agents: true,
+  schemas: true,
+  schedules: true,
+};
+
+/** Where types do not check them, a mistake must not wait for the first request. */
+function checkFields(definition: AppDefinition): void {
+  const names = Object.keys(FIELDS);
+  const unknown = Object.keys(definition).find((name) => !names.includes(name));
+  if (unknown !== undefined)
+    throw new TypeError(`An app has no "${unknown}". What it may have: ${names.join(", ")}.`);
+  for (const name of ["models", "agents", "schedules"] as const)
+    if (definition[name] !== undefined && !Array.isArray(definition[name]))
+      throw new TypeError(`The ${name} of an app are a list.`);
+  if (definition.engine !== undefined && typeof definition.engine !== "function")
+    throw new TypeError(
+      "The engine of an app is a function that makes one: () => ({ async *run(turn) { … } }), or scripted() of @khala/server/engines.",
+    );
 }
 
 /** The engine of an app without one: every run ends with an error that says so. */
