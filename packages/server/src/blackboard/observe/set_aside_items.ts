@@ -14,8 +14,12 @@ export interface RefusedItem {
   readonly ref: string;
   readonly org: string;
   readonly correlationId: string | null;
-  /** The task or the artifact as JSON; of what is failing its name as the id. */
-  readonly body: string;
+  /** The id of the task or the artifact, or the name of what is failing. */
+  readonly item: string;
+  /** Of a task; otherwise empty. */
+  readonly agent: string;
+  /** The task or the artifact as JSON. */
+  readonly body: string | null;
 }
 
 /** An item that a loop goes on trying. */
@@ -57,10 +61,20 @@ const ID = /^\d{1,18}$/;
 export function setAsideStatement(item: RefusedItem, error: unknown): Statement {
   return {
     name: "board_set_aside",
-    text: `INSERT INTO runtime.board_set_aside (loop, kind, ref, org_id, correlation_id, body, error)
-      VALUES ($1, $2, $3, $4, $5, $6, $7)
+    text: `INSERT INTO runtime.board_set_aside (loop, kind, ref, org_id, correlation_id, item, agent, body, error)
+      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
       ON CONFLICT (ref, org_id, kind) DO UPDATE SET body = excluded.body, error = excluded.error, failed_at = now()`,
-    values: [item.loop, item.kind, item.ref, item.org, item.correlationId, item.body, errorText(error)],
+    values: [
+      item.loop,
+      item.kind,
+      item.ref,
+      item.org,
+      item.correlationId,
+      item.item,
+      item.agent,
+      item.body,
+      errorText(error),
+    ],
   };
 }
 
@@ -121,9 +135,9 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
     },
 
     failing({ loop, org, name }, error) {
-      const body = JSON.stringify({ id: name.toWellFormed().replaceAll("\0", "\uFFFD") });
-      const item = { loop, kind: "failing", ref: refOf(loop, name), org, correlationId: null, body } as const;
-      write(setAsideStatement(item, error));
+      const item = name.toWellFormed().replaceAll("\0", "\uFFFD");
+      const none = { correlationId: null, agent: "", body: null };
+      write(setAsideStatement({ loop, kind: "failing", ref: refOf(loop, name), org, item, ...none }, error));
     },
     recovered: ({ loop, org, name }) =>
       write({
@@ -135,8 +149,8 @@ export function openSetAsideItems(database: Database, context: Context): SetAsid
     list: (caller, { after, limit }) =>
       database.query<SetAsideItemJson>({
         name: "board_set_aside_list",
-        text: `SELECT s.item_id::text AS id, s.org_id, s.loop, s.kind, s.body->>'id' AS item,
-            coalesce(s.body->>'agent', '') AS agent, coalesce(s.correlation_id, '') AS correlation_id, s.error,
+        text: `SELECT s.item_id::text AS id, s.org_id, s.loop, s.kind, s.item, s.agent,
+            coalesce(s.correlation_id, '') AS correlation_id, s.error,
             to_char(s.failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS failed_at
           FROM runtime.board_set_aside s WHERE ($1::text IS NULL OR s.org_id = $1) AND s.item_id > $2
             AND (s.kind <> 'failing' OR s.failed_at > now() - $4 * interval '1 ms')

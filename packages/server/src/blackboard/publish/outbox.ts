@@ -77,7 +77,8 @@ export function startOutbox(
     },
 
     async refuse(row, error) {
-      const item = { loop: LOOP, ...rowOf(row) };
+      const agent = row.kind === "task" ? row.body.agent : "";
+      const item = { loop: LOOP, ...rowOf(row), item: row.body.id, agent };
       await database.transaction([setAsideStatement(item, error), removal([row])]);
     },
 

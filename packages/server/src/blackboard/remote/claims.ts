@@ -101,19 +101,21 @@ export function openClaims(
           name: "board_claim_tried",
           // A failure of an earlier attempt was followed by this one, so it was a retry.
           text: `UPDATE runtime.board_claims SET outcome = 'retry' WHERE work = $1 AND org_id = $2
-            AND state = 'failed' AND outcome IS NULL AND (task->>'attempt')::int < $3`,
+            AND state = 'failed' AND outcome IS NULL AND attempt < $3`,
           values: [work, org, task.attempt],
         },
         {
           name: "board_claim_offer",
-          text: `INSERT INTO runtime.board_claims AS c (claim_id, work, agent, org_id, task, server, state, lease_until)
-            VALUES ($1, $2, $3, $4, $5, $6, 'offered', clock_timestamp() + $7 * interval '1 ms')
+          text: `INSERT INTO runtime.board_claims AS c
+              (claim_id, work, agent, org_id, task, attempt, server, state, lease_until)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, 'offered', clock_timestamp() + $8 * interval '1 ms')
             ON CONFLICT (work, org_id) WHERE state IN ('offered', 'claimed', 'settled', 'failed') AND outcome IS NULL
             DO UPDATE SET server = excluded.server,
               task = CASE WHEN c.state = 'offered' THEN excluded.task ELSE c.task END,
+              attempt = CASE WHEN c.state = 'offered' THEN excluded.attempt ELSE c.attempt END,
               lease_until = CASE WHEN c.state = 'offered' THEN excluded.lease_until ELSE c.lease_until END
             RETURNING ${HELD}, false AS foreign`,
-          values: [claimId, work, task.agent, org, JSON.stringify(task), server, openMs],
+          values: [claimId, work, task.agent, org, JSON.stringify(task), task.attempt, server, openMs],
         },
       ]);
       return rows![0] as unknown as HeldClaim;

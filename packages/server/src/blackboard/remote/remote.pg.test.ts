@@ -44,7 +44,8 @@ async function taskOf(agent: string, more: Partial<Task> = {}): Promise<Task> {
   const artifact: Artifact = {
     id,
     type: "Draft",
-    payload: { text: "hi" },
+    // Half a character, which PostgreSQL stores as JSON and cannot take out of it.
+    payload: { text: "hi \ud83d" },
     tags: [],
     produced_by: "user:ada",
     visibility: { kind: "org" },

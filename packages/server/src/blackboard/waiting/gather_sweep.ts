@@ -81,7 +81,8 @@ export function gatherSweep(
       // Another process has finished it.
       if (!arrived) return;
       const body = gatheredTask(byName.get(row.agent)!, row.key, arrived, context.clock.now());
-      const item = { loop: "board gather", ...rowOf({ kind: "task", body }) };
+      const { id, agent } = body;
+      const item = { loop: "board gather", ...rowOf({ kind: "task", body }), item: id, agent };
       await database.transaction([setAsideStatement(item, error), removal([row])]);
     },
 

@@ -25,13 +25,17 @@ CREATE INDEX board_outbox_correlation ON runtime.board_outbox (correlation_id, o
 CREATE TABLE runtime.board_set_aside (
   item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   loop text NOT NULL,
-  -- A retry puts a task or an artifact into the outbox, and leaves the artifact of a route to the router.
-  kind text NOT NULL CHECK (kind IN ('task', 'artifact', 'route', 'failing')),
+  -- A retry puts a task or an artifact into the outbox.
+  kind text NOT NULL CHECK (kind IN ('task', 'artifact', 'failing')),
   ref text COLLATE "C" NOT NULL,
   org_id text COLLATE "C" NOT NULL,
   correlation_id text COLLATE "C",
-  -- The task or the artifact; of a route its id and version; of what is failing the name of the item as its id.
-  body json NOT NULL,
+  -- The id of the task or the artifact, or the name of what is failing.
+  item text NOT NULL,
+  -- Of a task.
+  agent text NOT NULL,
+  -- The task or the artifact. Operators of JSON fail on a text with half a character, which records of others may have.
+  body json,
   error text NOT NULL,
   failed_at timestamptz NOT NULL DEFAULT now(),
   UNIQUE (ref, org_id, kind)
@@ -168,7 +172,9 @@ CREATE TABLE runtime.board_claims (
   work text COLLATE "C" NOT NULL,
   agent text COLLATE "C" NOT NULL,
   org_id text NOT NULL,
+  -- Operators of JSON fail on a text with half a character, which records of others may have.
   task json NOT NULL,
+  attempt integer NOT NULL,
   -- The server that holds the task and applies the settlement.
   server text NOT NULL,
   worker text,
