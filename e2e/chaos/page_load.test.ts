@@ -5,6 +5,7 @@ import { chromiumHere, startChromium, type TestBrowser } from "@khala/test-suppo
 import { type DashboardServer, DEVELOPER, startDashboard } from "@khala/test-support/browser/dashboard";
 import { live } from "@khala/test-support/browser/demo";
 import { mainThreadTasks } from "@khala/test-support/browser/main_thread";
+import { writeDocuments } from "@khala/test-support/postgres/write_documents";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -66,7 +67,7 @@ describe.skipIf(!chromiumHere())("the page under load", () => {
       const { org_id: org } = DEVELOPER;
       return { docKey, docVersion: BigInt(version), op: "upsert" as const, payload, org, audience: null };
     });
-    await server.khala.sync.sink.commit(model, writes);
+    await writeDocuments(server.database, server.khala.sync.sink, model, writes);
   }
 
   /** Writes all batches, and returns the updates per second. */

@@ -117,9 +117,9 @@ describe("progress", () => {
     await using raw = await followRuns(server, ours, "ann");
     const writes = Array.from({ length: 20 }, (_, i) => {
       const org = i === 7 ? ours : theirs;
-      return server.write({ key: `run:${org}-${i}`, version: 1, org, payload: {} });
+      return { key: `run:${org}-${i}`, version: 1, org, payload: {} };
     });
-    const watermarks = await Promise.all(writes);
+    const watermarks = await server.writeAll(writes);
     await until("the update", () => raw.batches.length, { on: raw });
     expect(raw.updates).toHaveLength(1);
     expect(watermarkOf(raw.batches[0]!.through)).toBeGreaterThanOrEqual(watermarks[7]!);

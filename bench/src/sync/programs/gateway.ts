@@ -16,7 +16,7 @@ const methods = {
   async broadcast(): Promise<{ control: number }> {
     const publish = publisherOf(khala!);
     let next = 0;
-    const { port } = await onEachByte(() => void publish(next++, null));
+    const { port } = await onEachByte(() => void publish(next++));
     return { control: port };
   },
 

@@ -1,19 +1,17 @@
-import { randomUUID } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
-import { type Khala, runSummaries, runs } from "@khala/server";
+import { type Khala, runSummaries } from "@khala/server";
 import pg from "pg";
 import { pooled } from "../../kit/pooled.ts";
 import { serve } from "../../kit/program.ts";
-import { docKey, KEYS, ORG, runId, runSummaryText } from "../documents.ts";
+import { ORG } from "../documents.ts";
 import { closedLoop, type Load } from "./closed_loop.ts";
+import { type KhalaPublisher, publisherOf } from "./khala_publisher.ts";
 import { openKhala } from "./library.ts";
 
 let khala: Khala | undefined;
 let client: pg.Client | undefined;
-/** Documents of our org, then as many of another. */
-const versions = new Uint32Array(2 * KEYS);
-/** Ready-made, as those of the contestants. */
-const ready = Array.from({ length: KEYS }, (_, n) => runSummaryText(n, 1_000));
+let publish: KhalaPublisher["publish"];
+let publishForeign: KhalaPublisher["publish"];
 let next = 0;
 
 const methods = {
@@ -22,66 +20,33 @@ const methods = {
     client = new pg.Client({ connectionString: url });
     await client.connect();
     khala = await openKhala(url);
+    publish = publisherOf(khala);
+    publishForeign = publisherOf(khala, `${ORG}_2`);
   },
 
-  /** Writers that each make a document, write it, and wait for its commit. */
-  documents(load: Load): Promise<number> {
-    const { sink } = khala!.sync;
-    return closedLoop(load, () => writeNext(sink));
-  },
-
-  /** Writes so many documents as fast as they go, for our org or for another. */
+  /** Appends so many events as fast as they go, for our org or for another; all are in the journal then. */
   async write({ documents, foreign }: { documents: number; foreign: boolean }): Promise<void> {
-    const { sink } = khala!.sync;
-    await pooled(documents, 256, () => writeNext(sink, foreign));
+    const before = await journalHead();
+    await pooled(documents, 256, () => (foreign ? publishForeign : publish)(next++));
+    await reached(before + documents);
   },
 
   /** Writers that each append an event; the time runs until the document of the last one is in the journal. */
   async events(load: Load): Promise<number> {
-    const { authority } = khala!;
     const before = await journalHead();
     let appended = 0;
     const started = performance.now();
     await closedLoop(load, async () => {
-      const n = next++;
-      await authority.append({
-        stream: runs,
-        streamId: runId(n % KEYS),
-        events: [
-          n < KEYS
-            ? {
-                event_id: randomUUID(),
-                type: "run.started",
-                data: { title: `Review pull request ${n} and answer` },
-              }
-            : {
-                event_id: randomUUID(),
-                type: "run.step",
-                data: { name: `read src/module_${n % 40}.ts`, status: "done" },
-              },
-        ],
-        org: ORG,
-        actor: `user_${n % 97}`,
-      });
+      await publish(next++);
       appended++;
     });
-    while ((await journalHead()) < before + appended) await setTimeout(1);
+    await reached(before + appended);
     return appended / ((performance.now() - started) / 1_000);
   },
 };
 
-async function writeNext(sink: Khala["sync"]["sink"], foreign = false): Promise<void> {
-  const n = (next++ % KEYS) + (foreign ? KEYS : 0);
-  const version = ++versions[n]!;
-  const written = await sink.write(runSummaries, {
-    docKey: docKey(n),
-    docVersion: BigInt(version),
-    op: "upsert",
-    payload: ready[n % KEYS]!,
-    org: foreign ? `${ORG}_2` : ORG,
-    audience: null,
-  });
-  if (written.watermark === null) throw new Error(`Version ${version} of ${docKey(n)} was refused.`);
+async function reached(head: number): Promise<void> {
+  while ((await journalHead()) < head) await setTimeout(1);
 }
 
 async function journalHead(): Promise<number> {

@@ -1,7 +1,7 @@
 import { runSummaries } from "@khala/server";
 import pg from "pg";
 import { writeFastPath } from "../../../../packages/server/src/sync/write/write_fast_path.ts";
-import { lockTopic } from "../../../../packages/server/src/sync/write/write_statement.ts";
+import { lockProjection } from "../../../../packages/server/src/sync/write/write_statement.ts";
 import { serve } from "../../kit/program.ts";
 import { docKey, KEYS, ORG, runSummaryText } from "../documents.ts";
 import { closedLoop, type Load } from "./closed_loop.ts";
@@ -53,7 +53,7 @@ const methods = {
   /** The limit: one connection, as many ready-made documents per transaction as there are writers, nothing else. */
   async limit({ writers, ms }: Load): Promise<number> {
     const client = clients[0]!;
-    const lock = lockTopic(topic);
+    const lock = lockProjection(topic);
     const batches = readyBatches(writers);
     const rate = await closedLoop({ writers: 1, ms }, async () => {
       const batch = batches[round++ % batches.length]!;
@@ -70,6 +70,8 @@ const methods = {
   },
 };
 
+/** No projection runs here: its checkpoint is written, and stays. */
+const STAY = { from: 0n, to: 0n, generation: 0n };
 /** Where Khala's statement has the versions. */
 const VERSIONS = 2;
 
@@ -81,7 +83,7 @@ function readyBatches(size: number): { name: string; text: string; values: unkno
       const payload = runSummaryText(n, 1_000);
       return { docKey: docKey(n), docVersion: 1n, op: "upsert" as const, payload, org: ORG, audience: null };
     });
-    const { name, text, values } = writeFastPath(runSummaries, writes, true);
+    const { name, text, values } = writeFastPath(runSummaries, writes, true, STAY);
     return { name: name!, text, values: [...values!] };
   });
 }

@@ -8,8 +8,8 @@ import { isItemFault, isRepeatable, isUncertain } from "./database.ts";
 const REPEATS = 3;
 
 export interface CommitEachOptions<T> {
-  /** Commits all of them in one transaction, or throws. `attempt` counts the attempts before. */
-  readonly commit: (items: readonly T[], attempt: number) => Promise<Outcome[]>;
+  /** Commits all of them in one transaction, or throws. */
+  readonly commit: (items: readonly T[]) => Promise<Outcome[]>;
   /** Whether a commit may be repeated when its answer was lost. */
   readonly isIdempotent: boolean;
 }
@@ -25,7 +25,7 @@ export async function commitEach<T>(
   attempt = 0,
 ): Promise<Outcome[]> {
   try {
-    return await options.commit(items, attempt);
+    return await options.commit(items);
   } catch (error) {
     const mayRepeat = isRepeatable(error) || (options.isIdempotent && isUncertain(error));
     if (mayRepeat && attempt < REPEATS) {

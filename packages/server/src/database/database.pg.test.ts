@@ -97,75 +97,6 @@ test("sends a transaction in one go, without waiting for answers in between", as
   expect(await unanswered).toEqual([[], []]);
 });
 
-test("sends a pipelined transaction before the previous one is answered, and runs it after that", async () => {
-  await using remote = await behindProxy();
-  await remote.database.query({ text: "SELECT 1" });
-  remote.proxy.pause("answers");
-  const unanswered = Promise.all(
-    [311n, 312n, 313n].map((id) => remote.database.transaction([insert(id)], "notes")),
-  );
-  await expect.poll(ids, { timeout: 60_000 }).toEqual(expect.arrayContaining([311n, 312n, 313n]));
-  remote.proxy.resume();
-  await unanswered;
-  const rows = await shared.database.query({ text: "SELECT id, xmin::text::bigint AS at FROM notes" });
-  const at = new Map(rows.map((row) => [row.id, row.at as bigint]));
-  expect(at.get(311n)).toBeLessThan(at.get(312n)!);
-  expect(at.get(312n)).toBeLessThan(at.get(313n)!);
-});
-
-test("fails a pipelined transaction alone", async () => {
-  await using single = await testDatabase({ poolSize: 1 });
-  const pid = { text: "SELECT pg_backend_pid() AS pid" };
-  const [first, failed, last] = await Promise.allSettled([
-    single.database.transaction([pid], "pipeline"),
-    single.database.transaction([{ text: "SELECT 1/0" }, pid], "pipeline"),
-    single.database.transaction([pid], "pipeline"),
-  ]);
-  expect(failed).toMatchObject({ status: "rejected", reason: { code: "22012" } });
-  expect(first).toMatchObject({ status: "fulfilled" });
-  expect(last).toEqual(first);
-  expect(await single.database.transaction([pid])).toEqual((last as PromiseFulfilledResult<unknown>).value);
-});
-
-test("fails all transactions of a broken connection, and opens another for the next", async () => {
-  await using single = await testDatabase({ poolSize: 2 });
-  const outcomes = await Promise.allSettled([
-    single.database.transaction([{ text: "SELECT pg_terminate_backend(pg_backend_pid())" }], "pipeline"),
-    single.database.transaction([{ text: "SELECT 1" }], "pipeline"),
-  ]);
-  for (const outcome of outcomes)
-    expect(outcome).toMatchObject({ status: "rejected", reason: { code: "unavailable" } });
-  const [[row]] = (await single.database.transaction([{ text: "SELECT 2 AS n" }], "pipeline")) as [
-    [{ n: number }],
-  ];
-  expect(row.n).toBe(2);
-});
-
-test("returns the connection of a pipeline to the pool after use", async () => {
-  await using single = await testDatabase({ poolSize: 1 });
-  const { database } = single;
-  const answers = await Promise.all([
-    ...["a", "b", "a", "b"].map((name) => database.transaction([{ text: "SELECT 1 AS n" }], name)),
-    database.query({ text: "SELECT 1 AS n" }),
-  ]);
-  expect(answers).toHaveLength(5);
-});
-
-test("leaves connections to other callers, however many pipelines are busy", async () => {
-  await using store = await testDatabase({ poolSize: 2 });
-  const { database } = store;
-  const holder = await database.connect();
-  await holder.query("SELECT pg_advisory_lock(77)");
-  const wait = { text: "SELECT pg_advisory_xact_lock_shared(77)::text AS lock" };
-  const busy = Promise.all(["a", "b", "c"].map((name) => database.transaction([wait], name)));
-  try {
-    expect(await database.query({ text: "SELECT 1 AS n" })).toEqual([{ n: 1 }]);
-  } finally {
-    await holder.end();
-  }
-  expect(await busy).toHaveLength(3);
-});
-
 test("transactions that query outside of themselves never wait for each other's connections", async () => {
   await using store = await testDatabase({ poolSize: 3 });
   const { database } = store;
@@ -231,7 +162,6 @@ test("commits an interactive transaction, and rolls it back when its function th
 const CALLS = {
   query: (database) => database.query({ text: "SELECT 1" }),
   transaction: (database) => database.transaction([{ text: "SELECT 1" }]),
-  "transaction in line": (database) => database.transaction([{ text: "SELECT 1" }], "pipeline"),
   interactive: (database) => database.interactive((tx) => tx.query({ text: "SELECT 1" })),
 } satisfies Record<string, (database: ReturnType<typeof openDatabase>) => Promise<unknown>>;
 
@@ -263,18 +193,17 @@ test.for(Object.entries(CALLS))(
 );
 
 // At the same time: each waits for its whole timeout, which is long enough for a busy machine to answer the others.
-test.concurrent.for([
-  ["query", CALLS.query] as const,
-  ["transaction", CALLS.transaction] as const,
-  ["transaction in line", CALLS["transaction in line"]] as const,
-])("%s: an answer that never comes is a retryable unavailable, and the next call works", async ([, call]) => {
-  await using remote = await behindProxy({ answerTimeoutMs: 3_000 });
-  await call(remote.database);
-  remote.proxy.pause("answers");
-  expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
-  remote.proxy.resume();
-  await call(remote.database);
-});
+test.concurrent.for([["query", CALLS.query] as const, ["transaction", CALLS.transaction] as const])(
+  "%s: an answer that never comes is a retryable unavailable, and the next call works",
+  async ([, call]) => {
+    await using remote = await behindProxy({ answerTimeoutMs: 3_000 });
+    await call(remote.database);
+    remote.proxy.pause("answers");
+    expect(await failure(call(remote.database))).toMatchObject({ code: "unavailable" });
+    remote.proxy.resume();
+    await call(remote.database);
+  },
+);
 
 test("reports a server that accepts a connection and never answers as unavailable", async () => {
   await using remote = await behindProxy({ connectTimeoutMs: 500 });
@@ -315,7 +244,7 @@ test("prepares a statement again when its result type has changed", async () => 
   await change(1);
   expect(await database.query(shapes)).toEqual([]);
   await change(2);
-  expect(await database.transaction([shapes, shapes], "pipeline")).toEqual([[], []]);
+  expect(await database.transaction([shapes, shapes])).toEqual([[], []]);
   await change(3);
   // Within a transaction nothing can be repeated, but the next call works.
   expect(await failure(database.interactive((tx) => tx.query(shapes)))).toMatchObject({ code: "0A000" });
@@ -346,14 +275,12 @@ test("fails only the caller of a value that cannot be encoded", async () => {
   const { database } = single;
   const one = { text: "SELECT 1 AS n" };
   const bad = { text: "SELECT $1::text", values: [{ an: "object" }] };
-  for (const pipeline of [undefined, "pipeline"]) {
-    const [refused, next] = await Promise.allSettled([
-      database.transaction([one, bad], pipeline),
-      database.transaction([one], pipeline),
-    ]);
-    expect(refused).toMatchObject({ status: "rejected", reason: expect.any(TypeError) });
-    expect(next).toMatchObject({ value: [[{ n: 1 }]] });
-  }
+  const [refused, next] = await Promise.allSettled([
+    database.transaction([one, bad]),
+    database.transaction([one]),
+  ]);
+  expect(refused).toMatchObject({ status: "rejected", reason: expect.any(TypeError) });
+  expect(next).toMatchObject({ value: [[{ n: 1 }]] });
   expect(await failure(database.interactive((tx) => tx.query(bad)))).toBeInstanceOf(TypeError);
   expect(await database.query(one)).toEqual([{ n: 1 }]);
 });

@@ -2,7 +2,6 @@ import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
 import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
-import { type Checkout, PipelinedConnections } from "./pipelined_connections.ts";
 
 export type { Row, Statement };
 
@@ -12,10 +11,9 @@ export interface Database {
   query<T = Row>(statement: Statement): Promise<T[]>;
   /**
    * Runs statements as one transaction in one round trip: none waits for another's answer.
-   * The first failure rolls all of it back and is thrown. Transactions of one pipeline run in the order of the calls, each
-   * sent before the one before is answered.
+   * The first failure rolls all of it back and is thrown.
    */
-  transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]>;
+  transaction(statements: readonly Statement[]): Promise<Row[][]>;
   /** Runs `fn` inside a transaction on one connection, for work that depends on answers in between. */
   interactive<T>(fn: (tx: Pick<Database, "query">) => Promise<T>): Promise<T>;
   /**
@@ -134,17 +132,8 @@ export function openDatabase(options: DatabaseOptions): Database {
     if (!closing) options.log.warn({ err: error.message }, "an idle database connection failed");
   });
 
-  // Busy pipelines may never return their connections: the other half of the pool is for everybody else.
-  const pipelined = Math.max(1, options.poolSize >> 1);
-  const pipelines = new PipelinedConnections(() => pool.connect(), pipelined);
-  // Work inside a transaction may query outside of it, such as to append to a log: one connection is left for that.
-  const limited = limiter(Math.max(1, options.poolSize - pipelined - 1));
-
-  /** A connection for one transaction. */
-  async function exclusive(): Promise<Checkout> {
-    const client = await pool.connect();
-    return { client, release: (failure) => client.release(failure) };
-  }
+  // Work inside a transaction may query outside of it, such as to append to a log: more than half of the pool is for that.
+  const limited = limiter(Math.max(1, Math.ceil(options.poolSize / 2) - 1));
 
   /** Sends statements as one transaction, or as a part of the one that the connection is in. */
   function send(client: pg.ClientBase, batch: Batch): Promise<Row[][]> {
@@ -152,10 +141,9 @@ export function openDatabase(options: DatabaseOptions): Database {
     return batch.results;
   }
 
-  async function transaction(statements: readonly Statement[], pipeline?: string): Promise<Row[][]> {
+  async function transaction(statements: readonly Statement[]): Promise<Row[][]> {
     const batch = new Batch(statements, types);
-    const checkout = pipeline === undefined ? exclusive() : pipelines.checkOut(pipeline);
-    const { client, release } = await checkout.catch(translate);
+    const client = await pool.connect().catch(translate);
     let failure: unknown;
     try {
       return await send(client, batch).catch((error) => {
@@ -166,7 +154,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       failure = error;
       return translate(error);
     } finally {
-      release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
+      client.release(failure && isConnectionFailure(failure) ? (failure as Error) : undefined);
     }
   }
 

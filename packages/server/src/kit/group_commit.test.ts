@@ -189,42 +189,6 @@ test("a callback that throws fails its writer alone", async () => {
   }
 });
 
-describe("a second commit", () => {
-  /** Ten characters are worth a commit. */
-  const secondFromBytes = 10;
-
-  test("takes half of the queue, so that two commits run in parallel", async () => {
-    const { queue, commits, answer, turn } = open({ secondFromBytes });
-    const writes = ["aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "dddddddddd"].map((item) => queue.write(item));
-    await turn();
-    await turn();
-    expect(commits.map(({ items }) => items)).toEqual([
-      ["aaaaaaaaaa", "bbbbbbbbbb"],
-      ["cccccccccc", "dddddddddd"],
-    ]);
-    answer(1);
-    answer(0);
-    expect(await Promise.all(writes)).toHaveLength(4);
-    await queue.drain();
-  });
-
-  test("does not start for a small queue", async () => {
-    const { queue, commits, answer, turn } = open({ secondFromBytes });
-    const first = queue.write("a");
-    await turn();
-    const writes = ["b", "c"].map((item) => queue.write(item));
-    await turn();
-    await turn();
-    expect(commits).toHaveLength(1);
-    answer(0);
-    await first;
-    await turn();
-    await turn();
-    answer(1);
-    expect(await Promise.all(writes)).toEqual(["b", "c"]);
-  });
-});
-
 test("one item may count as several", async () => {
   const { queue, commits, answer, turn } = open({ maxItems: 3, countOf: (item) => item.length });
   const writes = ["aa", "bb", "c"].map((item) => queue.write(item));

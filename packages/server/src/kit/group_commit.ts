@@ -12,11 +12,6 @@ export interface GroupCommitOptions<T> {
   readonly maxWaitingBytes: number;
   /** Items with equal keys never share a batch: the later one goes into the next batch. */
   readonly exclusiveKey?: (item: T) => string;
-  /**
-   * Allows a second commit in parallel with the first, so that the process and the database both stay busy, from this many queued
-   * bytes on. Below that, sharing one commit is cheaper.
-   */
-  readonly secondFromBytes?: number;
 }
 
 /** The result of one item of a batch. */
@@ -39,9 +34,7 @@ export class GroupCommit<T, R> {
   readonly #options: GroupCommitOptions<T>;
   #waiting: Waiting<T>[] = [];
   #waitingBytes = 0;
-  readonly #running = new Set<Promise<void>>();
-  #runners = 0;
-  #committing = 0;
+  #running: Promise<void> | undefined;
 
   constructor(options: GroupCommitOptions<T>) {
     this.#options = options;
@@ -66,40 +59,21 @@ export class GroupCommit<T, R> {
     return new Promise<R>((resolve, reject) => {
       this.#waiting.push({ ...entry, resolve: resolve as (value: unknown) => void, reject });
       this.#waitingBytes += bytes;
-      this.#begin();
+      this.#running ??= this.#run();
     });
   }
 
   /** Resolves when everything written so far is answered. */
   async drain(): Promise<void> {
-    while (this.#running.size > 0) await Promise.all(this.#running);
-  }
-
-  #begin(): void {
-    if (!this.#mayBegin(this.#runners)) return;
-    this.#runners++;
-    const running = this.#run();
-    this.#running.add(running);
-    void running.then(() => this.#running.delete(running));
-  }
-
-  /** Whether a batch may be committed while `others` commits run. */
-  #mayBegin(others: number): boolean {
-    if (this.#waiting.length === 0) return false;
-    const { secondFromBytes = Number.POSITIVE_INFINITY } = this.#options;
-    return others === 0 || (others === 1 && this.#waitingBytes >= secondFromBytes);
+    while (this.#running) await this.#running;
   }
 
   async #run(): Promise<void> {
     try {
       // Writers that were just answered often write again in this tick: let them join the next batch.
       await new Promise(setImmediate);
-      while (this.#mayBegin(this.#committing)) {
-        const batch = this.#take();
-        this.#committing++;
-        this.#begin();
-        await this.#commit(batch);
-        this.#committing--;
+      while (this.#waiting.length > 0) {
+        await this.#commit(this.#take());
         await new Promise(setImmediate);
       }
     } catch (error) {
@@ -107,7 +81,7 @@ export class GroupCommit<T, R> {
       this.#waitingBytes = 0;
       for (const entry of this.#waiting.splice(0)) entry.reject(error);
     } finally {
-      this.#runners--;
+      this.#running = undefined;
     }
   }
 
@@ -124,16 +98,8 @@ export class GroupCommit<T, R> {
     }
   }
 
-  /** The size limit of a batch: half of the queue when the other half can be committed in parallel. */
-  #batchBytes(): number {
-    const { maxBytes, secondFromBytes = Number.POSITIVE_INFINITY } = this.#options;
-    const isHalved = this.#committing === 0 && this.#waitingBytes >= 2 * secondFromBytes;
-    return isHalved ? Math.min(maxBytes, this.#waitingBytes / 2) : maxBytes;
-  }
-
   #take(): Waiting<T>[] {
-    const { maxItems } = this.#options;
-    const maxBytes = this.#batchBytes();
+    const { maxItems, maxBytes } = this.#options;
     const keys = new Set<string>();
     const batch: Waiting<T>[] = [];
     const skipped: Waiting<T>[] = [];

@@ -160,7 +160,6 @@ export async function openSyncPlane(
       unobserve();
       const background = [polling, ...projectors, retention, ...(second ? [second] : [])];
       await Promise.all(background.map((service) => service.stop()));
-      await sink.drain();
       await Promise.all([lease.stop(), hub.stop()]);
     },
   };

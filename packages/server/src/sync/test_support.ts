@@ -1,4 +1,5 @@
 import { testContext } from "@khala/test-support/kit/context";
+import { writeDocuments } from "@khala/test-support/postgres/write_documents";
 import { vi } from "vitest";
 import type { Database } from "../database/database.ts";
 import { type Authority, type NewEvent, openAuthority, readEvents } from "../events/authority.ts";
@@ -10,7 +11,8 @@ import type { Model } from "./model.ts";
 import { type CurrentDocument, createReadModels } from "./read/read_models.ts";
 import { foldEvents } from "./write/projection.ts";
 import { type Projector, type ProjectorOptions, startProjector } from "./write/projector.ts";
-import { openSink, type Sink } from "./write/sink.ts";
+import { openSink, type Sink, type Written } from "./write/sink.ts";
+import type { DocumentWrite } from "./write/write_statement.ts";
 
 /** A process's part of the sync plane, without feeds and gateway. */
 export interface SyncParts extends AsyncDisposable {
@@ -18,6 +20,8 @@ export interface SyncParts extends AsyncDisposable {
   readonly authority: Authority;
   readonly sink: Sink;
   readonly metrics: SyncMetrics;
+  /** Writes documents in one transaction, as a projection would. */
+  write(model: Model, ...writes: readonly DocumentWrite[]): Promise<Written[]>;
   /** Starts a projector that is stopped with the parts. */
   project(model: Model, options?: Partial<ProjectorOptions>): Projector;
 }
@@ -41,6 +45,7 @@ export async function syncParts(
     authority,
     sink,
     metrics,
+    write: (model, ...writes) => writeDocuments(database, sink, model, writes),
     project(model, options = {}) {
       const projector = startProjector(model, context, {
         database,
@@ -55,7 +60,7 @@ export async function syncParts(
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(projectors.map((projector) => projector.stop()));
-      await Promise.all([authority.drain(), sink.drain()]);
+      await authority.drain();
     },
   };
 }

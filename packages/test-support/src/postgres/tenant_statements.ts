@@ -28,11 +28,7 @@ export class StatementRecorder {
     return {
       ...database,
       query: (statement) => database.query(this.#record(statement)),
-      transaction: (statements, pipeline) =>
-        database.transaction(
-          statements.map((each) => this.#record(each)),
-          pipeline,
-        ),
+      transaction: (statements) => database.transaction(statements.map((each) => this.#record(each))),
       interactive: (fn) =>
         database.interactive((tx) => fn({ query: (statement) => tx.query(this.#record(statement)) })),
     };

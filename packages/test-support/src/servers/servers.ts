@@ -8,9 +8,12 @@ import {
   runSummaries,
   workerSummaries,
 } from "@khala/server";
+import { pino } from "pino";
+import { type Database, openDatabase } from "../../../server/src/database/database.ts";
 import type { MintRequest } from "../../../server/src/gateway/auth/issuer.ts";
 import type { Clock } from "../../../server/src/kit/clock.ts";
 import type { Model } from "../../../server/src/sync/model.ts";
+import { writeDocuments } from "../postgres/write_documents.ts";
 import { checkResponse } from "./openapi_responses.ts";
 
 /** Topics of the models that test servers have. */
@@ -42,6 +45,8 @@ export interface TestServer extends AsyncDisposable {
   request(path: string, token?: string, init?: RequestInit): Promise<Response>;
   /** Stores a document as a projection would; resolves with its watermark. */
   write(document: TestDocument): Promise<bigint | null>;
+  /** The same of several of one model, in one commit. */
+  writeAll(documents: readonly TestDocument[]): Promise<(bigint | null)[]>;
   /** Resolves when this server has read everything committed to a topic before. */
   caughtUp(topic: string): Promise<void>;
   /** The sum of a metric over all series that have these labels. */
@@ -84,6 +89,24 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     { config, dev, ...(clock && { clock }) },
   );
   const { url } = khala;
+  /** Where the checkpoints are read between which documents are written. */
+  let beside: Database | undefined;
+
+  async function writeAll(documents: readonly TestDocument[]): Promise<(bigint | null)[]> {
+    beside ??= openDatabase({ url: databaseUrl, poolSize: 1, log: pino({ level: "silent" }) });
+    const [{ model = runSummaries } = {}] = documents;
+    const writes = documents.map(({ key, version, org, payload, audience }) => ({
+      docKey: key,
+      docVersion: BigInt(version),
+      op: payload ? ("upsert" as const) : ("delete" as const),
+      ...(payload && { payload: canonicalJson(payload) }),
+      org,
+      audience: audience ?? null,
+    }));
+    const written = await writeDocuments(beside, khala.sync.sink, model, writes);
+    return written.map(({ watermark }) => watermark);
+  }
+
   return {
     khala,
     url,
@@ -100,23 +123,21 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
       await checkResponse(khala.gateway.routes, { method: init.method ?? "GET", path }, response);
       return response;
     },
-    async write({ key, version, org, payload, audience, model = runSummaries }) {
-      const { watermark } = await khala.sync.sink.write(model, {
-        docKey: key,
-        docVersion: BigInt(version),
-        op: payload ? "upsert" : "delete",
-        ...(payload && { payload: canonicalJson(payload) }),
-        org,
-        audience: audience ?? null,
-      });
-      return watermark;
+    async write(document) {
+      const [watermark] = await writeAll([document]);
+      return watermark!;
     },
+    writeAll,
     caughtUp: async (topic) => (await khala.sync.hub.feed(topic)).refresh(),
     async metric(name, labels = {}) {
       const text = await (await fetch(`${url}/metrics`)).text();
       return sumOf(text, name, labels);
     },
-    [Symbol.asyncDispose]: () => khala.stop(),
+    async [Symbol.asyncDispose]() {
+      const opened = beside;
+      beside = undefined;
+      await Promise.all([khala.stop(), opened?.close()]);
+    },
   };
 }
 

@@ -38,7 +38,7 @@ const settings = () => ({
 
 let version = 0n;
 const write = (id: string, text: string, audience: readonly string[] | null = null) =>
-  parts.sink.write(runSummaries, {
+  parts.write(runSummaries, {
     docKey: `run:${id}`,
     docVersion: ++version,
     op: "upsert",
@@ -47,7 +47,7 @@ const write = (id: string, text: string, audience: readonly string[] | null = nu
     audience,
   });
 const remove = (id: string) =>
-  parts.sink.write(runSummaries, {
+  parts.write(runSummaries, {
     docKey: `run:${id}`,
     docVersion: ++version,
     op: "delete",

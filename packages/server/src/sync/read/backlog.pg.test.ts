@@ -3,7 +3,6 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { runSummaries } from "../models/runtime.ts";
 import { trimTopic } from "../rebuild/retention.ts";
 import { type SyncParts, syncParts } from "../test_support.ts";
-import type { Sink } from "../write/sink.ts";
 import { Backlog, type BacklogPage } from "./backlog.ts";
 import { type Journal, openJournal, type Want } from "./journal.ts";
 
@@ -21,13 +20,13 @@ afterAll(async () => {
 });
 
 /** Writes documents in order; the audience of each is given. */
-async function write(sink: Sink, org: string, audiences: readonly (readonly string[] | null)[], bytes = 10) {
-  const written = await sink.commit(
+async function write(org: string, audiences: readonly (readonly string[] | null)[], bytes = 10) {
+  const written = await parts.write(
     runSummaries,
-    audiences.map((audience, i) => ({
+    ...audiences.map((audience, i) => ({
       docKey: `run:${org}-${i}`,
       docVersion: 1n,
-      op: "upsert",
+      op: "upsert" as const,
       payload: JSON.stringify("x".repeat(bytes)),
       org,
       audience,
@@ -77,7 +76,7 @@ async function drain(
 
 test("a viewer gets its rows once, in order and within the limits, and progress over the others", async () => {
   const audiences = Array.from({ length: 90 }, (_, i) => [null, ["ann"], ["bob"]][i % 3]!);
-  const watermarks = await write(parts.sink, "pages", audiences);
+  const watermarks = await write("pages", audiences);
   const { backlog } = openBacklog();
   const first = watermarks[0]! - 1n;
   const { rows, largest } = await drain(backlog, { org: "pages", subject: "ann" }, first, watermarks.at(-1)!);
@@ -89,7 +88,7 @@ test("a viewer gets its rows once, in order and within the limits, and progress 
 });
 
 test("a page stays within its bytes, but has at least one row", async () => {
-  const watermarks = await write(parts.sink, "bytes", Array(12).fill(null), 4_000);
+  const watermarks = await write("bytes", Array(12).fill(null), 4_000);
   const { backlog } = openBacklog();
   const read = async (after: bigint) =>
     page(await backlog.read({ org: "bytes", subject: "ann" }, after)).watermarks;
@@ -101,7 +100,7 @@ test("a page stays within its bytes, but has at least one row", async () => {
 });
 
 test("serves concurrent readers near the same position with one read", async () => {
-  const watermarks = await write(parts.sink, "crowd", Array(30).fill(null));
+  const watermarks = await write("crowd", Array(30).fill(null));
   const { backlog, reads } = openBacklog({ ...LIMITS, rows: 1_000 });
   const start = watermarks[0]! - 1n;
   const asked = Array.from({ length: 200 }, (_, i) => ({
@@ -121,7 +120,7 @@ test("serves concurrent readers near the same position with one read", async () 
 
 test("reads for thousands of viewers in one round, within the limits of a round", async () => {
   const people = Array.from({ length: 3_000 }, (_, i) => [`person-${i}`]);
-  const watermarks = await write(parts.sink, "many", people, 20_000);
+  const watermarks = await write("many", people, 20_000);
   const { backlog, reads } = openBacklog({ rows: 10, bytes: 1 << 20, payloadBytes: 1 << 20 });
   const start = watermarks[0]! - 1n;
   const pages = await Promise.all(
@@ -134,7 +133,7 @@ test("reads for thousands of viewers in one round, within the limits of a round"
 });
 
 test("new readers behind it never block a reader that is ahead", async () => {
-  const watermarks = await write(parts.sink, "ahead", Array(60).fill(null));
+  const watermarks = await write("ahead", Array(60).fill(null));
   const { backlog } = openBacklog();
   const viewer = { org: "ahead", subject: "ann" };
   const start = watermarks[0]! - 1n;
@@ -148,7 +147,7 @@ test("new readers behind it never block a reader that is ahead", async () => {
 });
 
 test("a failed read fails only the readers that waited for it", async () => {
-  const [watermark] = await write(parts.sink, "failing", [null]);
+  const [watermark] = await write("failing", [null]);
   const journal = openJournal(database.database);
   let failing = true;
   const flaky: Journal = {
@@ -165,9 +164,9 @@ test("a failed read fails only the readers that waited for it", async () => {
 });
 
 test("a position below the floor or beyond the head is stale; the floor and the head are not", async () => {
-  await write(parts.sink, "trimmed", Array(5).fill(null));
+  await write("trimmed", Array(5).fill(null));
   await trimTopic(database.database, runSummaries, 0);
-  const watermarks = await write(parts.sink, "after-trim", Array(3).fill(null));
+  const watermarks = await write("after-trim", Array(3).fill(null));
   const floor = watermarks[0]! - 1n;
   const head = watermarks.at(-1)!;
   const { backlog } = openBacklog();

@@ -35,7 +35,7 @@ async function write(): Promise<bigint> {
     org,
     audience: null,
   } as const;
-  return (await parts.sink.write(runSummaries, document)).watermark!;
+  return (await parts.write(runSummaries, document))[0]!.watermark!;
 }
 
 /** A socket's interest that takes frames while it has room. */

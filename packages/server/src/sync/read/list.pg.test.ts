@@ -1,5 +1,6 @@
 import { testContext } from "@khala/test-support/kit/context";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { writeDocument } from "@khala/test-support/postgres/write_documents";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Database, Statement } from "../../database/database.ts";
 import { syncMetrics } from "../metrics.ts";
@@ -54,7 +55,7 @@ async function put(
 ) {
   const { version = 1, audience = null } = more;
   const payload = JSON.stringify(document);
-  await sink.write(model, {
+  await writeDocument(shared.database, sink, model, {
     docKey: `t:${id}`,
     docVersion: BigInt(version),
     op: "upsert",

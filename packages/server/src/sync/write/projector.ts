@@ -248,7 +248,8 @@ export function startProjector(model: Model, context: Context, options: Projecto
   };
 }
 
-async function readCheckpoint(database: Database, topic: string) {
+/** The stored checkpoint of a projection. */
+export async function readCheckpoint(database: Database, topic: string) {
   const [row] = await database.query<{ position: bigint; generation: bigint }>({
     name: "sync_checkpoint",
     text: "SELECT position, generation FROM runtime.sync_checkpoints WHERE topic = $1",

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
-import { KhalaError } from "@khala/contracts";
 import { testContext } from "@khala/test-support/kit/context";
 import { patiently } from "@khala/test-support/kit/patiently";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
+import { writeDocument, writeDocuments } from "@khala/test-support/postgres/write_documents";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Database, openDatabase } from "../../database/database.ts";
 import { syncMetrics } from "../metrics.ts";
@@ -10,7 +10,7 @@ import { defineModel, type Model } from "../model.ts";
 import { createReadModels } from "../read/read_models.ts";
 import { headOf, journalOf } from "../test_support.ts";
 import { openSink, type Sink } from "./sink.ts";
-import { type DocumentWrite, lockTopic, writeDocuments } from "./write_statement.ts";
+import { type DocumentWrite, lockTopic, writeDocuments as writeSlowPath } from "./write_statement.ts";
 
 let shared: TestDatabase;
 beforeAll(async () => {
@@ -47,6 +47,10 @@ const doc = (
   audience: null,
   ...more,
 });
+/** Where the checkpoint of a model without a projection stays. */
+const STAY = { from: 0n, to: 0n, generation: 0n };
+const put = (sink: Sink, model: Model, write: DocumentWrite) =>
+  writeDocument(shared.database, sink, model, write);
 const tombstoneOf = (model: Model, id: string, version: number): DocumentWrite => {
   const { payload: _, ...rest } = doc(model, id, version);
   return { ...rest, op: "delete" };
@@ -80,7 +84,7 @@ test("50 writers of two processes get dense watermarks, in the order of their co
       Array.from({ length: 50 }, async (_, writer) => {
         const own: (bigint | null)[] = [];
         for (let version = 1; version <= 10; version++)
-          own.push((await sinks[writer % 2]!.write(model, doc(model, `w${writer}`, version))).watermark);
+          own.push((await put(sinks[writer % 2]!, model, doc(model, `w${writer}`, version))).watermark);
         return own;
       }),
     );
@@ -112,12 +116,12 @@ test("a transaction that commits late delays later ones, so that no reader skips
   const gate = Promise.withResolvers<void>();
   const late = shared.database.interactive(async (tx) => {
     await tx.query(lockTopic(model.topic));
-    await tx.query(writeDocuments(model, [doc(model, "late", 1)], true));
+    await tx.query(writeSlowPath(model, [doc(model, "late", 1)], true));
     opened.resolve();
     await gate.promise;
   });
   await opened.promise;
-  const behind = sink.write(model, doc(model, "behind", 1));
+  const behind = put(sink, model, doc(model, "behind", 1));
   await patiently(async () => {
     const waiting =
       "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
@@ -136,26 +140,26 @@ test("a transaction that commits late delays later ones, so that no reader skips
 test("a rolled back transaction leaves no gap", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
-  await sink.write(model, doc(model, "a", 1));
+  await put(sink, model, doc(model, "a", 1));
   const failing = [
     lockTopic(model.topic),
-    writeDocuments(model, [doc(model, "b", 1)], true),
+    writeSlowPath(model, [doc(model, "b", 1)], true),
     { text: "SELECT 1/0" },
   ];
   await expect(shared.database.transaction(failing)).rejects.toMatchObject({ code: "22012" });
-  expect(await sink.write(model, doc(model, "c", 1))).toEqual({ watermark: 2n });
+  expect(await put(sink, model, doc(model, "c", 1))).toEqual({ watermark: 2n });
 });
 
 test("a version that is not newer changes nothing, and its writer gets no watermark", async () => {
   const model = await freshModel();
   const sink = await sinkOn(shared.database);
-  await sink.write(model, doc(model, "a", 5));
+  await put(sink, model, doc(model, "a", 5));
   const before = await rowsOf(model);
   for (const version of [4, 5])
-    expect(await sink.write(model, doc(model, "a", version, { payload: '"other"' }))).toEqual({
+    expect(await put(sink, model, doc(model, "a", version, { payload: '"other"' }))).toEqual({
       watermark: null,
     });
-  expect(await sink.write(model, tombstoneOf(model, "a", 5))).toEqual({ watermark: null });
+  expect(await put(sink, model, tombstoneOf(model, "a", 5))).toEqual({ watermark: null });
   expect(await rowsOf(model)).toEqual(before);
   expect(await headOf(shared.database, model.topic)).toBe(1n);
 });
@@ -164,35 +168,11 @@ test("concurrent writes to a document keep the highest version, and rising versi
   const model = await freshModel();
   const sinks = [await sinkOn(shared.database), await sinkOn(shared.database), await sinkOn(shared.database)];
   const versions = Array.from({ length: 90 }, (_, i) => ((i * 37) % 90) + 1);
-  await Promise.all(versions.map((version, i) => sinks[i % 3]!.write(model, doc(model, "a", version))));
+  await Promise.all(versions.map((version, i) => put(sinks[i % 3]!, model, doc(model, "a", version))));
   expect(await rowsOf(model)).toMatchObject([{ doc_version: 90n }]);
   const journal = (await journalOf(shared.database, model.topic)).map((row) => Number(row.version));
   expect(journal).toEqual(journal.toSorted((a, b) => a - b));
   expect(new Set(journal).size).toBe(journal.length);
-});
-
-test("concurrent writers share a transaction, and are answered after its commit", async () => {
-  const model = await freshModel();
-  const gate = Promise.withResolvers<void>();
-  let transactions = 0;
-  const sink = await sinkOn({
-    ...shared.database,
-    async transaction(statements) {
-      transactions++;
-      const answer = await shared.database.transaction(statements);
-      await gate.promise;
-      return answer;
-    },
-  });
-  let answered = 0;
-  const writes = Array.from({ length: 50 }, (_, i) =>
-    sink.write(model, doc(model, `d${i}`, 1)).then(() => answered++),
-  );
-  await patiently(async () => expect(await headOf(shared.database, model.topic)).toBe(50n));
-  expect(answered).toBe(0);
-  gate.resolve();
-  await Promise.all(writes);
-  expect({ answered, transactions }).toEqual({ answered: 50, transactions: 1 });
 });
 
 test("lets a commit announce itself, given its updates and the duration of the last one", async () => {
@@ -216,9 +196,13 @@ test("lets a commit announce itself, given its updates and the duration of the l
       onCommit: (...about) => told.push(about),
     },
   );
-  await Promise.all(["a", "b"].map((id) => sink.write(model, doc(model, id, 1))));
-  await sink.write(model, tombstoneOf(model, "a", 2));
-  await sink.commit(model, []);
+  await sink.commit(
+    model,
+    ["a", "b"].map((id) => doc(model, id, 1)),
+    STAY,
+  );
+  await sink.commit(model, [tombstoneOf(model, "a", 2)], STAY);
+  await sink.commit(model, [], STAY);
   expect(asked).toEqual([
     [model.topic, 2, 0],
     [model.topic, 1, 10],
@@ -227,85 +211,6 @@ test("lets a commit announce itself, given its updates and the duration of the l
     [model.topic, 2, true],
     [model.topic, 1, false],
   ]);
-});
-
-test("runs two commits at a time, with watermarks in the order of the writes", async () => {
-  const model = await freshModel();
-  let underWay = 0;
-  let most = 0;
-  const lines = new Set<string | undefined>();
-  const sink = await sinkOn({
-    ...shared.database,
-    async transaction(statements, line) {
-      lines.add(line);
-      most = Math.max(most, ++underWay);
-      return shared.database.transaction(statements, line).finally(() => underWay--);
-    },
-  });
-  const versions = Array.from({ length: 20 }, (_, i) => i + 1);
-  const writes = versions.flatMap((version) =>
-    Array.from({ length: 100 }, (_, i) => sink.write(model, doc(model, `d${i}`, version))),
-  );
-  const watermarks = (await Promise.all(writes)).map(({ watermark }) => watermark);
-  expect(watermarks).toEqual(writes.map((_, i) => BigInt(i + 1)));
-  expect({ most, lines }).toEqual({ most: 2, lines: new Set([model.topic]) });
-});
-
-test.each<[string, (model: Model) => DocumentWrite]>([
-  ["a key with a NUL character", (model) => doc(model, "nul\0", 1)],
-  ["an org with a NUL character", (model) => doc(model, "bad", 1, { org: "nul\0" })],
-  ["a subject with a NUL character", (model) => doc(model, "bad", 1, { audience: ["ok", "nul\0"] })],
-  ["a subject that no index can hold", (model) => doc(model, "bad", 1, { audience: [noise(9_000)] })],
-  ["a trace with a NUL character", (model) => doc(model, "bad", 1, { trace: "nul\0" })],
-])("%s fails its own writer only, though it shares a transaction", async (_, bad) => {
-  const model = await freshModel();
-  const sink = await sinkOn(shared.database);
-  const writes = Array.from({ length: 40 }, (__, i) => (i === 17 ? bad(model) : doc(model, `d${i}`, 1)));
-  const outcomes = await Promise.allSettled(writes.map((write) => sink.write(model, write)));
-  expect(outcomes.flatMap((outcome, i) => (outcome.status === "rejected" ? [i] : []))).toEqual([17]);
-  expect(await headOf(shared.database, model.topic)).toBe(39n);
-  expect(await rowsOf(model)).toHaveLength(39);
-});
-
-/** Text that does not compress. */
-function noise(length: number): string {
-  let text = "";
-  while (text.length < length) text += createHash("sha256").update(text).digest("base64");
-  return text;
-}
-
-test.each(["other:a", "", "no-prefix", "long", "half"])(
-  "refuses a key that does not belong to the model: %s",
-  async (key) => {
-    const model = await freshModel();
-    const sink = await sinkOn(shared.database);
-    const docKey = { long: `${model.prefix}:${"ä".repeat(300)}`, half: `${model.prefix}:\ud800` }[key] ?? key;
-    await expect(sink.write(model, doc(model, "a", 1, { docKey }))).rejects.toMatchObject({
-      code: "invalid_request",
-      details: { field: "doc_key" },
-    });
-  },
-);
-
-test("repeats a commit whose answer was lost, without a second watermark", async () => {
-  const model = await freshModel();
-  let calls = 0;
-  const sink = await sinkOn({
-    ...shared.database,
-    async transaction(statements) {
-      const answer = await shared.database.transaction(statements);
-      if (++calls > 1) return answer;
-      throw new KhalaError(
-        "unavailable",
-        "gone",
-        {},
-        { cause: new Error("Connection terminated unexpectedly") },
-      );
-    },
-  });
-  await sink.write(model, doc(model, "a", 1));
-  expect(calls).toBe(2);
-  expect(await journalOf(shared.database, model.topic)).toHaveLength(1);
 });
 
 test("writes a batch with its checkpoint completely or not at all", async () => {
@@ -334,9 +239,9 @@ test.each([true, false])(
     const model = await freshModel();
     const sink = await sinkOn(shared.database, { inline });
     const payload = '{"text":"ä \\" \\\\ \u{1f600}"}';
-    await Promise.all([
-      sink.write(model, doc(model, "a", 1, { payload })),
-      sink.write(model, doc(model, "b", 1, { payload: "{}" })),
+    await writeDocuments(shared.database, sink, model, [
+      doc(model, "a", 1, { payload }),
+      doc(model, "b", 1, { payload: "{}" }),
     ]);
     const stored = (table: string) =>
       shared.database.query<{ payload: Buffer | null; hash: Buffer; type: string }>({

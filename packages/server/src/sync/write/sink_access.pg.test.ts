@@ -8,6 +8,9 @@ import { type JournalEntry, journalOf } from "../test_support.ts";
 import { openSink, type Sink } from "./sink.ts";
 import type { DocumentWrite } from "./write_statement.ts";
 
+/** Where the checkpoint of a model without a projection stays. */
+const STAY = { from: 0n, to: 0n, generation: 0n };
+
 let shared: TestDatabase;
 let sink: Sink;
 let model: Model;
@@ -53,7 +56,7 @@ async function told(after = 0n): Promise<string[]> {
 }
 
 async function write(...writes: DocumentWrite[]): Promise<void> {
-  for (const each of writes) await sink.commit(model, [each]);
+  for (const each of writes) await sink.commit(model, [each], STAY);
 }
 
 test("narrowed to some of the org: the others get a tombstone, the rest an update", async () => {
@@ -68,7 +71,11 @@ test("given to others: those who lose it get a tombstone, and nobody else", asyn
 
 test("two orgs have documents with the same key, and neither sees the other's", async () => {
   await write(upsert(5, "acme", null), upsert(1, "globex", ["ada"]));
-  await sink.commit(model, [upsert(2, "globex", null), upsert(6, "acme", ["ada"]), upsert(3, "globex", [])]);
+  await sink.commit(
+    model,
+    [upsert(2, "globex", null), upsert(6, "acme", ["ada"]), upsert(3, "globex", [])],
+    STAY,
+  );
   await write(remove(7));
   expect(await told()).toEqual([
     "v5 upsert acme/*",
@@ -123,15 +130,19 @@ test("a tombstone keeps its row, without a payload", async () => {
 });
 
 test("the same holds when the versions come in one batch", async () => {
-  await sink.commit(model, [
-    upsert(1, "acme", null),
-    upsert(2, "acme", null),
-    upsert(3, "acme", ["ada"]),
-    upsert(4, "acme", ["bob"]),
-    remove(5),
-    upsert(6, "acme", ["bob"]),
-    upsert(7, "acme", []),
-  ]);
+  await sink.commit(
+    model,
+    [
+      upsert(1, "acme", null),
+      upsert(2, "acme", null),
+      upsert(3, "acme", ["ada"]),
+      upsert(4, "acme", ["bob"]),
+      remove(5),
+      upsert(6, "acme", ["bob"]),
+      upsert(7, "acme", []),
+    ],
+    STAY,
+  );
   expect(await told()).toEqual([
     "v1 upsert acme/*",
     "v2 upsert acme/*",
@@ -148,11 +159,11 @@ test("the same holds when the versions come in one batch", async () => {
 
 test("tells subjects with commas, quotes and braces apart", async () => {
   const odd = ['q"uote', "back\\slash", "{brace}", "NULL", "a,b", " "].sort();
-  await sink.commit(model, [
-    upsert(1, "acme", ["a", "b"]),
-    upsert(2, "acme", ["a,b"]),
-    upsert(3, "acme", odd),
-  ]);
+  await sink.commit(
+    model,
+    [upsert(1, "acme", ["a", "b"]), upsert(2, "acme", ["a,b"]), upsert(3, "acme", odd)],
+    STAY,
+  );
   const rows = await journalOf(shared.database, model.topic);
   expect(rows.map(({ op, audience }) => [op, audience])).toEqual([
     ["upsert", ["a", "b"]],
@@ -191,7 +202,7 @@ test.each(SEEDS)("after any writes, a viewer's updates add up to what it may see
       const some = subjects.filter(() => random() < 0.5);
       return upsert(version, pick(["acme", "globex"]), random() < 0.4 ? null : some, id);
     });
-    await sink.commit(model, writes);
+    await sink.commit(model, writes, STAY);
     const journal = await journalOf(shared.database, model.topic);
     for (const org of ["acme", "globex"])
       for (const subject of subjects)

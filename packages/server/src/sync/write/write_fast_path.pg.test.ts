@@ -7,7 +7,14 @@ import { createReadModels } from "../read/read_models.ts";
 import { headOf, journalOf } from "../test_support.ts";
 import { openSink, type Sink } from "./sink.ts";
 import { writeFastPath } from "./write_fast_path.ts";
-import { type DocumentWrite, lockTopic, type WrittenRow, waves, writeDocuments } from "./write_statement.ts";
+import {
+  type DocumentWrite,
+  lockProjection,
+  lockTopic,
+  type WrittenRow,
+  waves,
+  writeDocuments,
+} from "./write_statement.ts";
 
 let shared: TestDatabase;
 let sink: Sink;
@@ -19,6 +26,8 @@ beforeAll(async () => {
 });
 afterAll(() => shared[Symbol.asyncDispose]());
 
+/** Where the checkpoint of a model without a projection stays. */
+const STAY = { from: 0n, to: 0n, generation: 0n };
 let count = 0;
 /** Topics of their own for a test; their documents have the same keys. */
 async function freshModels(): Promise<[Model, Model]> {
@@ -54,7 +63,7 @@ async function writeLong(model: Model, writes: readonly DocumentWrite[]): Promis
 
 /** Whether the fast path takes the writes. */
 async function writeShort(model: Model, writes: readonly DocumentWrite[]): Promise<boolean> {
-  const statements = [lockTopic(model.topic), writeFastPath(model, writes, true)];
+  const statements = [lockProjection(model.topic), writeFastPath(model, writes, true, STAY)];
   const [, rows] = await shared.database.transaction(statements);
   return rows!.length === 1;
 }
@@ -86,7 +95,7 @@ test.each([1, 2, 3, 4, 5])("the fast path and the slow path give the same result
       return { ...upsert(short, id, version, org), ...(random() < 0.3 && { trace: `trace ${version}` }) };
     });
     const expected = await writeLong(long, writes);
-    expect((await sink.commit(short, writes)).map(({ watermark }) => watermark)).toEqual(expected);
+    expect((await sink.commit(short, writes, STAY)).map(({ watermark }) => watermark)).toEqual(expected);
     expect(await state(short)).toEqual(await state(long));
     if (!expected.includes(null)) taken++;
   }
@@ -124,7 +133,7 @@ test.each(SPECIAL)(
   "with %s the fast path writes nothing, and the sink writes everything, including its checkpoint",
   async (_, before, after) => {
     const [model] = await freshModels();
-    await sink.commit(model, [before(model)]);
+    await sink.commit(model, [before(model)], STAY);
     const batch = [upsert(model, "new", 1), after(model)];
     const untouched = await state(model);
     expect(await writeShort(model, batch)).toBe(false);
@@ -140,7 +149,7 @@ test.each(SPECIAL)(
 
 test("a key that another org also uses is another document", async () => {
   const [model] = await freshModels();
-  await sink.commit(model, [upsert(model, "a", 9, "globex")]);
+  await sink.commit(model, [upsert(model, "a", 9, "globex")], STAY);
   expect(await writeShort(model, [upsert(model, "a", 1), upsert(model, "a", 10, "globex")])).toBe(true);
   expect(await state(model)).toMatchObject({
     documents: [
@@ -153,8 +162,8 @@ test("a key that another org also uses is another document", async () => {
 test("a deleted document can be written again on the fast path", async () => {
   const [model] = await freshModels();
   const { payload: _, ...gone } = upsert(model, "a", 2);
-  await sink.commit(model, [upsert(model, "a", 1)]);
-  await sink.commit(model, [{ ...gone, op: "delete" }]);
+  await sink.commit(model, [upsert(model, "a", 1)], STAY);
+  await sink.commit(model, [{ ...gone, op: "delete" }], STAY);
   expect(await writeShort(model, [upsert(model, "a", 3)])).toBe(true);
   expect(await state(model)).toMatchObject({
     documents: [{ doc_version: 3n, deleted: false, watermark: 3n }],

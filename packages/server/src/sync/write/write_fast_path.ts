@@ -24,9 +24,9 @@ export function writeFastPath(
   model: Model,
   writes: readonly DocumentWrite[],
   inline: boolean,
-  checkpoint?: CheckpointMove,
+  checkpoint: CheckpointMove,
 ): Statement {
-  const values: unknown[] = [
+  const values = [
     model.topic,
     writes.map((write) => write.docKey),
     writes.map((write) => write.docVersion),
@@ -36,11 +36,11 @@ export function writeFastPath(
     writes.some((write) => write.trace) ? writes.map((write) => write.trace ?? null) : null,
     areDifferentDocuments(writes) ? null : whichAreNewest(writes),
     inline,
+    checkpoint.from,
+    checkpoint.to,
+    checkpoint.generation,
   ];
-  const text = sqlOf(model);
-  if (!checkpoint) return { name: `sync_plain_${model.table}`, text: `${text} ${ANSWER}`, values };
-  values.push(checkpoint.from, checkpoint.to, checkpoint.generation);
-  return { name: `sync_plain_advance_${model.table}`, text: `${text} ${ANSWER_AND_ADVANCE}`, values };
+  return { name: `sync_fast_path_${model.table}`, text: sqlOf(model), values };
 }
 
 function whichAreNewest(writes: readonly DocumentWrite[]): boolean[] {
@@ -102,8 +102,7 @@ WITH changes AS MATERIALIZED (
   INSERT INTO ${table} (doc_key, doc_version, payload, payload_hash, org_id, watermark)
   SELECT doc_key, doc_version, payload, payload_hash, org_id, watermark
   FROM changes WHERE newest IS NOT false AND known IS NULL AND EXISTS (SELECT FROM plain)
-)`;
+)
+-- The cast keeps the planner from moving the call: it runs once, and only if there is a row.
+SELECT before, runtime.advance_checkpoint($1, $9, $10, $11)::text FROM plain`;
 }
-const ANSWER = "SELECT before FROM plain";
-/** The cast keeps the planner from moving the call: it runs once, and only if there is a row. */
-const ANSWER_AND_ADVANCE = "SELECT before, runtime.advance_checkpoint($1, $9, $10, $11)::text FROM plain";
