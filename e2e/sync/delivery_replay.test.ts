@@ -97,22 +97,16 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
   test("stays within 200 when rows for everybody and for one viewer alternate", async () => {
     const { org, connect } = await viewer();
     for (let i = 0; i < 250; i++) {
-      const mine = server.write({
-        key: `run:${org}-mine-${i}`,
-        version: 1,
-        org,
-        payload: {},
-        audience: ["user-1"],
-      });
-      const ours = server.write({ key: `run:${org}-ours-${i}`, version: 1, org, payload: {} });
-      const theirs = server.write({
-        key: `run:${org}-theirs-${i}`,
-        version: 1,
-        org,
-        payload: {},
-        audience: ["user-2"],
-      });
-      if (i % 50 === 49) await Promise.all([mine, ours, theirs]);
+      const documents = { mine: ["user-1"], ours: undefined, theirs: ["user-2"] };
+      await server.writeAll(
+        Object.entries(documents).map(([id, audience]) => ({
+          key: `run:${org}-${id}-${i}`,
+          version: 1,
+          org,
+          payload: {},
+          ...(audience && { audience }),
+        })),
+      );
     }
     await server.caughtUp(RUNS);
     await using raw = await connect();
@@ -128,10 +122,8 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
   test("may skip superseded versions, and always has the newest", async () => {
     const { org, connect } = await viewer();
     for (let version = 1; version <= 40; version++) {
-      await Promise.all(
-        ["a", "b", "c"].map((id) =>
-          server.write({ key: `run:${org}-${id}`, version, org, payload: { version } }),
-        ),
+      await server.writeAll(
+        ["a", "b", "c"].map((id) => ({ key: `run:${org}-${id}`, version, org, payload: { version } })),
       );
     }
     await server.write({ key: `run:${org}-c`, version: 41, org });

@@ -93,7 +93,12 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
   let beside: Database | undefined;
 
   async function writeAll(documents: readonly TestDocument[]): Promise<(bigint | null)[]> {
-    beside ??= openDatabase({ url: databaseUrl, poolSize: 1, log: pino({ level: "silent" }) });
+    beside ??= openDatabase({
+      url: databaseUrl,
+      poolSize: 1,
+      connectTimeoutMs: 60_000,
+      log: pino({ level: "silent" }),
+    });
     const [{ model = runSummaries } = {}] = documents;
     const writes = documents.map(({ key, version, org, payload, audience }) => ({
       docKey: key,
