@@ -32,8 +32,6 @@ export interface TaskRunsOptions {
 
 /** Transactions at a time, of different partitions. */
 const SETTLERS = 2;
-/** A timer with a longer delay fires at once. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Runs the tasks of a member's partitions in their order, and settles the results. */
 export class TaskRuns {
@@ -196,7 +194,7 @@ export class TaskRuns {
     const lane = partition.laneOf(work);
     const { strict } = this.#options.rules;
     if (!strict) partition.lanes.release(lane);
-    const delayMs = Math.min(Math.max(0, dueAt - this.#context.clock.now()), MAX_TIMER_MS);
+    const delayMs = Math.max(0, dueAt - this.#context.clock.now());
     const cancel = this.#context.clock.after(delayMs, () => {
       partition.lost.signal.removeEventListener("abort", cancel);
       if (strict) partition.lanes.putBack(lane, work);

@@ -4,6 +4,7 @@ import {
   type Meter,
   ROOT_CONTEXT,
   type Span,
+  SpanKind,
   type Tracer,
   trace,
 } from "@opentelemetry/api";
@@ -176,6 +177,21 @@ export function httpSpan(
 ): { name: string; attributes: Attributes } {
   const attributes = { "http.request.method": method, "http.route": route, ...orgAttributes(org) };
   return { name: `${method} ${route}`, attributes };
+}
+
+/** Handles a request in a span that continues its trace. `work` gets what its own work is traced by, if that is recorded. */
+export async function inServerSpan<T>(
+  { tracer }: Telemetry,
+  { name, attributes, parent }: { name: string; attributes: Attributes; parent: string | undefined },
+  work: (traced: { readonly trace?: string }) => Promise<T>,
+): Promise<T> {
+  const span = tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, traceContext(parent));
+  try {
+    const trace = traceparent(span);
+    return await work(trace === undefined ? {} : { trace });
+  } finally {
+    span.end();
+  }
 }
 
 /** Adds a finished span to the trace of `parent`; does nothing without a trace. */

@@ -18,7 +18,6 @@ const HEADERS = {
   // Nothing between us and the client may hold events back.
   "x-accel-buffering": "no",
 };
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** An answer as server-sent events. Once it is begun it cannot become another status any more. */
 export class EventStream {
@@ -36,9 +35,7 @@ export class EventStream {
     const expired =
       expiresAt === undefined
         ? () => {}
-        : context.clock.after(Math.min(Math.max(0, expiresAt - context.clock.now()), LONGEST_TIMER_MS), () =>
-            this.cut(),
-          );
+        : context.clock.after(Math.max(0, expiresAt - context.clock.now()), () => this.cut());
     const onShutdown = () => this.cut();
     options.signal.addEventListener("abort", onShutdown, { once: true });
     reply.hijack();

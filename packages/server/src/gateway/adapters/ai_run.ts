@@ -1,12 +1,11 @@
 import { KhalaError } from "@khala/contracts";
 import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversation/v1";
-import { SpanKind } from "@opentelemetry/api";
 import type { Caller } from "../../access/viewer.ts";
 import type { ChatCommand, ConversationPlane } from "../../conversations/plane.ts";
 import { endsRun } from "../../conversations/timeline/timeline.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
-import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
+import { inServerSpan, orgAttributes } from "../../kit/telemetry.ts";
 
 /** A run, and the position in the log where following begins. */
 export interface FollowedRun {
@@ -37,18 +36,11 @@ export async function startRun(
   command: ChatCommand,
   parent?: string,
 ): Promise<FollowedRun> {
-  const span = context.telemetry.tracer.startSpan(
-    "chat",
-    { kind: SpanKind.SERVER, attributes: orgAttributes(caller.org) },
-    traceContext(parent),
-  );
-  try {
-    const trace = traceparent(span);
-    const { run_id, cursor } = await conversations.chat(caller, { ...command, ...(trace && { trace }) });
+  const span = { name: "chat", attributes: orgAttributes(caller.org), parent };
+  return inServerSpan(context.telemetry, span, async (traced) => {
+    const { run_id, cursor } = await conversations.chat(caller, { ...command, ...traced });
     return { caller, convId: command.convId, runId: run_id ?? "", after: cursor ?? "", begun: false };
-  } finally {
-    span.end();
-  }
+  });
 }
 
 /** Joins the active run; undefined when there is none, or the conversation is not the caller's. */

@@ -12,6 +12,7 @@ import { isJson, mediaType, type Stream, type StreamName } from "../../../durabl
 import type { Context } from "../../../kit/context.ts";
 import { openConcurrencyQuota } from "../../../kit/quota.ts";
 import { type Revocations, whenRevoked } from "../../auth/revocations.ts";
+import { isKnown } from "../../http/etag.ts";
 import type { Http, Route } from "../../http/http.ts";
 import { answerAppend, noStream, streamGone, tailOffset } from "./answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./live.ts";
@@ -253,10 +254,7 @@ function sendPage(request: FastifyRequest, reply: FastifyReply, page: Page): Fas
   const { offset = "-1" } = request.query as { offset?: string };
   const etag = `"${offset}:${formatOffset(endOf(page))}${complete(page) ? ":closed" : ""}"`;
   reply.header("ETag", etag).header("Cache-Control", "private, no-cache");
-  const known = request.headers["if-none-match"]
-    ?.split(",")
-    .some((tag) => tag.trim().replace(/^W\//, "") === etag);
-  return known ? reply.code(304).send() : writePage(reply, page);
+  return isKnown(request, etag) ? reply.code(304).send() : writePage(reply, page);
 }
 
 function writePage(reply: FastifyReply, page: Page): FastifyReply {

@@ -1,13 +1,12 @@
 import { toJson } from "@bufbuild/protobuf";
 import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
-import { SpanKind } from "@opentelemetry/api";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { notFound, type Target } from "../../../access/access.ts";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { StoredBytes } from "../../../database/stored_bytes.ts";
 import type { Context } from "../../../kit/context.ts";
-import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, inServerSpan } from "../../../kit/telemetry.ts";
 import { type Revocations, tokenRevoked, whenRevoked } from "../../auth/revocations.ts";
 import {
   asSentAlone,
@@ -35,19 +34,15 @@ export function blackboardRoutes(
 ): void {
   http.route("artifact.publish", "POST", "/blackboard/v1/artifacts", async (who, request, reply) => {
     const { drafts, alone } = readDrafts(request.body);
-    const parent = traceContext(request.headers.traceparent as string | undefined);
-    const { name, attributes } = httpSpan("POST", "/blackboard/v1/artifacts", who.org);
-    const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
-    try {
-      const trace = traceparent(span);
+    const parent = request.headers.traceparent as string | undefined;
+    const span = { ...httpSpan("POST", "/blackboard/v1/artifacts", who.org), parent };
+    return inServerSpan(context.telemetry, span, async (traced) => {
       stored?.take(who.org, "blackboard", bodyBytes(request));
-      const artifacts = await board.publish({ ...who, ...(trace && { trace }) }, drafts);
+      const artifacts = await board.publish({ ...who, ...traced }, drafts).catch((error) => {
+        throw alone ? asSentAlone(error) : error;
+      });
       return reply.code(201).send({ artifacts });
-    } catch (error) {
-      throw alone ? asSentAlone(error) : error;
-    } finally {
-      span.end();
-    }
+    });
   });
 
   http.route(

@@ -8,12 +8,11 @@ import {
   PostEventsRequestSchema,
   type UiMessagePageJson,
 } from "@khala/contracts/conversation/v1";
-import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { uiMessageOf } from "../../../conversations/messages/ui_message.ts";
 import type { ConversationPlane } from "../../../conversations/plane.ts";
 import type { Context } from "../../../kit/context.ts";
-import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, inServerSpan } from "../../../kit/telemetry.ts";
 import { readChat, readConvId, readRunId, readStop } from "../conversation_request.ts";
 import type { Http } from "../http.ts";
 import { pageAfter, queryOf, readAfter, readLimit, readMessage, readText } from "../read_request.ts";
@@ -25,16 +24,10 @@ const MAX_MESSAGE_ID = 400;
 export function chatRoutes(http: Http, context: Context, conversations: ConversationPlane): void {
   http.route("conversation.write", "POST", "/chat", async (who, request, reply) => {
     const command = readChat(request.body, headerOf(request, "idempotency-key"));
-    const parent = traceContext(headerOf(request, "traceparent"));
-    const { name, attributes } = httpSpan("POST", "/chat", who.org);
-    const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
-    try {
-      const trace = traceparent(span);
-      const answer = await conversations.chat(who, { ...command, ...(trace && { trace }) });
-      return reply.code(202).send(answer);
-    } finally {
-      span.end();
-    }
+    const span = { ...httpSpan("POST", "/chat", who.org), parent: headerOf(request, "traceparent") };
+    return inServerSpan(context.telemetry, span, async (traced) =>
+      reply.code(202).send(await conversations.chat(who, { ...command, ...traced })),
+    );
   });
 
   http.route("conversation.read", "GET", "/chat{?limit,after,status,q}", async (who, request, reply) => {

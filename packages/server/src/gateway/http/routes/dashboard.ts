@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { readdir, readFile, stat } from "node:fs/promises";
 import { join, relative, sep } from "node:path";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { isKnown } from "../etag.ts";
 import type { Http } from "../http.ts";
 
 /** The client-side routes of the dashboard: each answers with the page. */
@@ -50,7 +51,7 @@ function send(request: FastifyRequest, reply: FastifyReply, file: ServedFile, ca
     .header("Cache-Control", cache)
     .header("X-Content-Type-Options", "nosniff")
     .header("Vary", [reply.getHeader("Vary"), "Accept-Encoding"].flat().filter(Boolean).join(", "));
-  if (matches(request.headers["if-none-match"], etag)) return reply.code(304).send();
+  if (isKnown(request, etag)) return reply.code(304).send();
   if (encoding) reply.header("Content-Encoding", encoding);
   return reply.type(file.type).send(body);
 }
@@ -66,10 +67,6 @@ function chosen({ plain, br, gz }: ServedFile, accepts: string | undefined) {
   if (br && accepted.has("br")) return { encoding: "br", body: br };
   if (gz && accepted.has("gzip")) return { encoding: "gzip", body: gz };
   return { encoding: undefined, body: plain };
-}
-
-function matches(header: string | undefined, etag: string): boolean {
-  return (header ?? "").split(",").some((each) => each.trim().replace(/^W\//, "") === etag);
 }
 
 /** A file that is served, with what is known of it. */

@@ -1,7 +1,6 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import { KhalaError } from "@khala/contracts";
 import { AppendRequestSchema } from "@khala/contracts/runtime/v1";
-import { SpanKind } from "@opentelemetry/api";
 import type { FastifyRequest } from "fastify";
 import { may, notFound } from "../../../access/access.ts";
 import type { StoredBytes } from "../../../database/stored_bytes.ts";
@@ -9,7 +8,7 @@ import { appendAs } from "../../../events/append_access.ts";
 import { type Authority, isStreamId } from "../../../events/authority.ts";
 import type { StreamDefinition, StreamEvent } from "../../../events/stream.ts";
 import type { Context } from "../../../kit/context.ts";
-import { httpSpan, traceContext, traceparent } from "../../../kit/telemetry.ts";
+import { httpSpan, inServerSpan } from "../../../kit/telemetry.ts";
 import type { SyncMetrics } from "../../../sync/metrics.ts";
 import type { Handler, Http } from "../http.ts";
 import { bodyBytes, queryOf, readLimit, readMessage } from "../read_request.ts";
@@ -35,27 +34,25 @@ export function runtimeRoutes(
     const append: Handler = async (viewer, request, reply) => {
       const { id } = request.params as { id: string };
       const { expected_seq, events } = readBody(request);
-      const parent = traceContext(request.headers.traceparent as string | undefined);
-      const { name, attributes } = httpSpan("POST", `${stream.path}/:id/events`, viewer.org);
-      const span = context.telemetry.tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
-      try {
-        const trace = traceparent(span);
-        stored?.take(viewer.org, "sync", bodyBytes(request));
-        const seq = await appendAs(authority, viewer, {
-          stream,
-          streamId: id,
-          events,
-          ...(expected_seq !== undefined && { expectedSeq: expected_seq }),
-          ...(trace && { trace }),
-        });
-        metrics.appends.add(1, { outcome: "ok" });
-        return reply.code(201).send({ seq: String(seq) });
-      } catch (error) {
-        metrics.appends.add(1, { outcome: error instanceof KhalaError ? error.code : "internal" });
-        throw error;
-      } finally {
-        span.end();
-      }
+      const parent = request.headers.traceparent as string | undefined;
+      const span = { ...httpSpan("POST", `${stream.path}/:id/events`, viewer.org), parent };
+      return inServerSpan(context.telemetry, span, async (traced) => {
+        try {
+          stored?.take(viewer.org, "sync", bodyBytes(request));
+          const seq = await appendAs(authority, viewer, {
+            stream,
+            streamId: id,
+            events,
+            ...(expected_seq !== undefined && { expectedSeq: expected_seq }),
+            ...traced,
+          });
+          metrics.appends.add(1, { outcome: "ok" });
+          return reply.code(201).send({ seq: String(seq) });
+        } catch (error) {
+          metrics.appends.add(1, { outcome: error instanceof KhalaError ? error.code : "internal" });
+          throw error;
+        }
+      });
     };
     const read: Handler = async (viewer, request, reply) => {
       const { id } = request.params as { id: string };

@@ -7,6 +7,7 @@ import { fileIdOf, fileUrl } from "../../../conversations/files/file_urls.ts";
 import { isInline } from "../../../conversations/files/media_type.ts";
 import type { ConversationPlane, ReadableFile } from "../../../conversations/plane.ts";
 import { readConvId } from "../conversation_request.ts";
+import { isKnown } from "../etag.ts";
 import type { Handler, Http } from "../http.ts";
 import { queryOf, readText } from "../read_request.ts";
 
@@ -64,9 +65,8 @@ function send(request: FastifyRequest, reply: FastifyReply, file: ReadableFile):
     .header("Cross-Origin-Resource-Policy", "same-origin")
     .header("Content-Security-Policy", "sandbox; default-src 'none'")
     .header("Content-Disposition", disposition(file));
-  const { "if-none-match": known = "", "if-range": ifRange } = request.headers;
-  if (known.split(",").some((tag) => tag.trim().replace(/^W\//, "") === etag || tag.trim() === "*"))
-    return reply.code(304).send();
+  if (isKnown(request, etag)) return reply.code(304).send();
+  const { "if-range": ifRange } = request.headers;
   const asked = ifRange === undefined || ifRange === etag ? request.headers.range : undefined;
   const range = readRange(asked, file.size);
   if (range === "unsatisfiable") {

@@ -6,6 +6,7 @@ import { followedRights, viewerEpoch } from "../../../sync/read/cursor.ts";
 import { listDocuments } from "../../../sync/read/list.ts";
 import { findDocument, type StoredDocument } from "../../../sync/read/read_models.ts";
 import { rightsFingerprint } from "../../auth/claims.ts";
+import { isKnown } from "../etag.ts";
 import type { Handler, Http } from "../http.ts";
 import { readList } from "../list_query.ts";
 
@@ -24,7 +25,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     if (!found) throw notFound("document", doc_key);
     const etag = `"${found.payloadHash}"`;
     reply.header("ETag", etag).header("Cache-Control", "private, no-cache");
-    if (matches(request.headers["if-none-match"], etag)) return reply.code(304).send();
+    if (isKnown(request, etag)) return reply.code(304).send();
     return reply.type("application/json").send(documentJson(found));
   });
 
@@ -57,11 +58,4 @@ function documentJson({ docKey, docVersion, payload, payloadHash, updatedAt }: S
 /** Whether the database can be asked for it: its texts hold no NUL. */
 function isKey(text: string): boolean {
   return !text.includes("\0");
-}
-
-function matches(header: string | undefined, etag: string): boolean {
-  if (!header) return false;
-  return header
-    .split(",")
-    .some((candidate) => candidate.trim().replace(/^W\//, "") === etag || candidate.trim() === "*");
 }
