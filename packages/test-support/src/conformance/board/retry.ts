@@ -147,9 +147,10 @@ export function retryPromises(open: OpenBoard): void {
     );
     await using _ = start(worker, a, b);
     await a.publish(numbered("mixed", newName("k"), delays.length));
-    await worker.ran(delays.length + short.length);
-    const second = worker.runs.filter(({ task }) => task.attempt === 2).map(({ task }) => payloadOf(task));
-    expect(second.toSorted()).toEqual(short);
+    // A run may come twice, so runs are not counted.
+    const second = () =>
+      worker.runs.filter(({ task }) => task.attempt === 2).map(({ task }) => payloadOf(task));
+    await eventually(() => expect([...new Set(second())].toSorted()).toEqual(short));
   });
 
   test("retries failures of an agent without order until every task is done", async () => {
