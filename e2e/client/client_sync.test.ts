@@ -38,7 +38,13 @@ const write = (org: string, i: number, version = 1, payload: object | null = { v
   server.write({ key: `run:${org}-${i}`, version, org, ...(payload && { payload }) });
 
 async function fill(org: string, count: number, version = 1): Promise<void> {
-  await Promise.all(Array.from({ length: count }, (_, i) => write(org, i, version)));
+  const document = (_: unknown, i: number) => ({
+    key: `run:${org}-${i}`,
+    version,
+    org,
+    payload: { version },
+  });
+  await server.writeAll(Array.from({ length: count }, document));
   await server.caughtUp(RUNS);
 }
 

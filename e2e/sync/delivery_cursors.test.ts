@@ -24,9 +24,13 @@ async function joined(token: string, at = server): Promise<RawClient> {
 }
 
 async function fill(org: string, count: number, version = 1): Promise<void> {
-  const write = (_: unknown, i: number) =>
-    server.write({ key: `run:${org}-${i}`, version, org, payload: { version } });
-  await Promise.all(Array.from({ length: count }, write));
+  const document = (_: unknown, i: number) => ({
+    key: `run:${org}-${i}`,
+    version,
+    org,
+    payload: { version },
+  });
+  await server.writeAll(Array.from({ length: count }, document));
   await server.caughtUp(RUNS);
 }
 

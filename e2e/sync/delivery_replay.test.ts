@@ -42,10 +42,13 @@ describe.each(sources)("a replay from $from", ({ settings }) => {
 
   /** Writes documents 0 to count - 1 at once. */
   async function fill(org: string, count: number, payload: (i: number) => object = (i) => ({ i })) {
-    const writes = Array.from({ length: count }, (_, i) =>
-      server.write({ key: `run:${org}-${i}`, version: 1, org, payload: payload(i) }),
-    );
-    await Promise.all(writes);
+    const document = (_: unknown, i: number) => ({
+      key: `run:${org}-${i}`,
+      version: 1,
+      org,
+      payload: payload(i),
+    });
+    await server.writeAll(Array.from({ length: count }, document));
     await server.caughtUp(RUNS);
   }
 

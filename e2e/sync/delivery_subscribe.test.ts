@@ -42,9 +42,14 @@ async function fill(
   count: number,
   model: typeof runSummaries | typeof workerSummaries = runSummaries,
 ): Promise<void> {
-  const write = (_: unknown, i: number) =>
-    server.write({ key: `${model.prefix}:${org}-${i}`, version: 1, org, payload: {}, model });
-  await Promise.all(Array.from({ length: count }, write));
+  const document = (_: unknown, i: number) => ({
+    key: `${model.prefix}:${org}-${i}`,
+    version: 1,
+    org,
+    payload: {},
+    model,
+  });
+  await server.writeAll(Array.from({ length: count }, document));
   await server.caughtUp(model.topic);
 }
 

@@ -127,9 +127,8 @@ describe("many concurrent resumes", () => {
     await using own = await testDatabase();
     await using server = await startServer(own.url, { settings: { ...settings, KHALA_POLL_MS: NEVER } });
     const org = "stampede";
-    const write = (_: unknown, i: number) =>
-      server.write({ key: `run:${i}`, version: 1, org, payload: { i } });
-    await Promise.all(Array.from({ length: ROWS }, write));
+    const document = (_: unknown, i: number) => ({ key: `run:${i}`, version: 1, org, payload: { i } });
+    await server.writeAll(Array.from({ length: ROWS }, document));
     await server.caughtUp(RUNS);
     const few = await stampede(server, org, 30);
     const many = await stampede(server, org, 300);
