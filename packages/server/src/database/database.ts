@@ -1,6 +1,7 @@
 import { KhalaError } from "@khala/contracts";
 import pg from "pg";
 import type { Logger } from "pino";
+import { openLimiter } from "../kit/limiter.ts";
 import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
 
 export type { Row, Statement };
@@ -133,7 +134,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
 
   // Work inside a transaction may query outside of it, such as to append to a log: more than half of the pool is for that.
-  const limited = limiter(Math.max(1, Math.ceil(options.poolSize / 2) - 1));
+  const limit = openLimiter(Math.max(1, Math.ceil(options.poolSize / 2) - 1));
 
   /** Sends statements as one transaction, or as a part of the one that the connection is in. */
   function send(client: pg.ClientBase, batch: Batch): Promise<Row[][]> {
@@ -167,7 +168,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     transaction,
 
     interactive: (fn) =>
-      limited(async () => {
+      limit("", async () => {
         const client = await pool.connect().catch(translate);
         let broken: Error | undefined;
         try {
@@ -264,22 +265,4 @@ function translate(error: unknown): never {
     ? "The database took too long, and nothing was changed. Try again in a moment."
     : "The database cannot be reached right now. Try again; GET /readyz shows its state.";
   throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 }, { cause: error });
-}
-
-/** Runs at most `most` works at a time; the others wait in their order. */
-function limiter(most: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
-  let running = 0;
-  return async (work) => {
-    if (running < most) running++;
-    else await new Promise<void>((resolve) => waiting.push(resolve));
-    try {
-      return await work();
-    } finally {
-      // The next one takes over the place.
-      const next = waiting.shift();
-      if (next) next();
-      else running--;
-    }
-  };
 }

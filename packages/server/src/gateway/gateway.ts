@@ -76,6 +76,8 @@ export interface GatewaySettings {
   readonly maxTtlS: number;
   readonly origins: readonly string[];
   readonly maxBodyBytes: number;
+  /** How many reads of one org are worked on at a time. */
+  readonly readsPerOrg: number;
   readonly maxTopics: number;
   readonly maxSubscriptionsPerOrg: number;
   /** Connections per address that are no authenticated sockets; 0: any number. */
@@ -122,6 +124,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     metrics,
     traffic,
     maxBodyBytes: settings.maxBodyBytes,
+    readsPerOrg: settings.readsPerOrg,
     origins,
     audit: options.audit,
     recognise: issuerCaller({ issuerKey: settings.issuerKey, openOnLoopback: dev }),

@@ -144,6 +144,8 @@ export function gatewaySettings(config: Config, dev: boolean): GatewaySettings {
     maxTtlS: config.KHALA_AUTH_MAX_TTL_S,
     origins: dev ? [...config.KHALA_ORIGINS, ...LOOPBACK_ORIGINS] : config.KHALA_ORIGINS,
     maxBodyBytes: config.KHALA_MAX_BODY_BYTES,
+    // Of the connections to PostgreSQL, half are always left for other orgs and for writes.
+    readsPerOrg: Math.max(1, Math.floor(config.KHALA_DATABASE_POOL / 2)),
     maxTopics: config.KHALA_MAX_TOPICS,
     maxSubscriptionsPerOrg: config.KHALA_MAX_SUBSCRIPTIONS_PER_ORG,
     maxConnectionsPerAddress: config.KHALA_MAX_CONNECTIONS_PER_ADDRESS,

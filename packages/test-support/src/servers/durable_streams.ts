@@ -73,6 +73,7 @@ export async function serveStreams(
       }),
     metrics: gatewayMetrics(context.telemetry.meter),
     maxBodyBytes: 1 << 20,
+    readsPerOrg: 5,
     origins,
   });
   const turnstile = observeWaits(streams);

@@ -1,6 +1,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { fileStoreSuite } from "@khala/test-support/conformance/files/file_store";
 import { testContext } from "@khala/test-support/kit/context";
+import { until } from "@khala/test-support/kit/until";
 import { testViewer } from "@khala/test-support/kit/viewer";
 import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/test_database";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -164,4 +165,28 @@ test("decodes the type and bytes of a data URL", () => {
   expect(read("data:text/plain;charset=utf-8,gr%C3%BC")).toEqual(["text/plain", "grü"]);
   for (const url of ["data:text/plain", "data:,%zz", "https://a.example/data:,x"])
     expect(readDataUrl(url), url).toBeUndefined();
+});
+
+test("the downloads of one org read a few chunks at a time, and those of another do not wait for them", async () => {
+  const waiting: (() => void)[] = [];
+  const reading: string[] = [];
+  const database: typeof own.database = {
+    ...own.database,
+    async query(statement) {
+      reading.push(String(statement.values?.[0]));
+      await new Promise<void>((resolve) => waiting.push(resolve));
+      return own.database.query(statement);
+    },
+  };
+  const store = openPostgresFileStore(database);
+  const download = (org: string) => store.get({ org, fileId: "f" }, { start: 0, end: 1 }).next();
+  const all = ["acme", "acme", "acme", "globex"].map((org) =>
+    expect(download(org)).rejects.toThrow("no file"),
+  );
+  await until("what may has begun", () => reading.includes("globex"));
+  expect(reading).toEqual(["acme", "acme", "globex"]);
+  for (const next of waiting.splice(0)) next();
+  await until("the last one has begun", () => waiting.length === 1);
+  waiting[0]!();
+  await Promise.all(all);
 });

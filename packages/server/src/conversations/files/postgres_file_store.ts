@@ -1,11 +1,15 @@
 import { notFound } from "../../access/access.ts";
 import type { Database } from "../../database/database.ts";
+import { openLimiter } from "../../kit/limiter.ts";
 import { type FileStore, inPieces } from "./file_store.ts";
 
 const CHUNK_BYTES = 256 << 10;
+/** Chunks of one org that are read at a time: its downloads must not take every connection. */
+const READS_PER_ORG = 2;
 
 /** Opens the store of files in Postgres: chunks of 256 KiB, each a row, written and read one at a time. */
 export function openPostgresFileStore(database: Database): FileStore {
+  const limitReads = openLimiter(READS_PER_ORG);
   return {
     inBucket: false,
 
@@ -28,12 +32,13 @@ export function openPostgresFileStore(database: Database): FileStore {
       for (let at = start; at < end; ) {
         const from = at % CHUNK_BYTES;
         const length = Math.min(CHUNK_BYTES - from, end - at);
-        const [row] = await database.query<{ data: Buffer }>({
+        const statement = {
           name: "file_get",
           text: `SELECT substring(data FROM $4 FOR $5) AS data FROM runtime.file_chunks
             WHERE org_id = $1 AND file_id = $2 AND chunk = $3`,
           values: [org, fileId, Math.floor(at / CHUNK_BYTES), from + 1, length],
-        });
+        };
+        const [row] = await limitReads(org, () => database.query<{ data: Buffer }>(statement));
         if (row?.data.length !== length) throw notFound("file", fileId);
         yield row.data;
         at += length;

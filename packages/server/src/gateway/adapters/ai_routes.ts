@@ -64,7 +64,10 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     });
   };
   // Without HEAD, which would wait for the end of the run as well.
-  http.route("conversation.read", "GET", "/ai/chat/:id/stream", resume, { exposeHeadRoute: false });
+  http.route("conversation.read", "GET", "/ai/chat/:id/stream", resume, {
+    exposeHeadRoute: false,
+    waits: true,
+  });
 
   for (const method of ["POST", "DELETE"] as const)
     http.route("conversation.write", method, "/ai/chat/:id/stop{?run_id}", async (viewer, request) =>

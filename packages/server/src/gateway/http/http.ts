@@ -11,6 +11,7 @@ import { ACTIONS, type Action, type Rule } from "../../access/actions.ts";
 import type { Audit, AuditedAction } from "../../access/audit.ts";
 import type { Viewer } from "../../access/viewer.ts";
 import type { Context } from "../../kit/context.ts";
+import { openLimiter } from "../../kit/limiter.ts";
 import { bearerToken } from "../auth/bearer.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Verifier } from "../auth/verifier.ts";
@@ -26,6 +27,8 @@ export interface HttpOptions {
   /** Counters for operators. */
   readonly traffic?: Traffic;
   readonly maxBodyBytes: number;
+  /** How many reads of an org are worked on at a time. */
+  readonly readsPerOrg: number;
   /** Pages of these origins may call us; see originAllowed. */
   readonly origins: readonly string[];
   readonly audit: Audit;
@@ -52,6 +55,8 @@ export interface RouteOptions {
   readonly streamed?: true;
   /** The largest body, where it is not that of the other routes. The token is checked before it is read. */
   readonly bodyLimit?: number;
+  /** A read that may wait or stream: it is not counted among the reads of its org. */
+  readonly waits?: true;
   /** Whether GET answers HEAD too: not where it would wait for the end of a stream. */
   readonly exposeHeadRoute?: false;
 }
@@ -101,6 +106,8 @@ const ALLOWED_HEADERS =
 /** Headers of responses that those pages may read. */
 const EXPOSED_HEADERS =
   "ETag, Khala-Stop, Mcp-Session-Id, Retry-After, Content-Disposition, Content-Range, Accept-Ranges, WWW-Authenticate";
+
+const READS: ReadonlySet<Method> = new Set(["GET", "HEAD"]);
 
 /** How long a request may take to arrive, its headers alone, and how often that is checked. Bodies that stop arriving are cut off before. */
 const REQUEST_MS = 300_000;
@@ -192,6 +199,8 @@ export function openHttp(context: Context, options: HttpOptions): Http {
   }
 
   const routes: Route[] = [];
+  // Without it one org that repeats large reads would have every connection of the database, and the others would queue behind it.
+  const limitReads = openLimiter(options.readsPerOrg);
 
   async function admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer> {
     const viewer =
@@ -224,7 +233,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
       routes.push({ method, path, action: undefined });
       app.route({ method, url: path, handler });
     },
-    route(action, method, template, handler, { target, bodyOptional, streamed, ...rest } = {}) {
+    route(action, method, template, handler, { target, bodyOptional, streamed, waits, ...rest } = {}) {
       const [path, names] = template.split(/\{\?|\}/) as [string, string?];
       const parameters = names?.split(",") ?? [];
       routes.push({ method, path, action });
@@ -243,7 +252,11 @@ export function openHttp(context: Context, options: HttpOptions): Http {
         async handler(request, reply) {
           const viewer = admitted.get(request) ?? (await admit(request, action, target?.(request)));
           if (names !== "*") checkQuery(request.query, parameters);
-          return audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
+          const work = () =>
+            audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
+          if (waits || !READS.has(method)) return work();
+          // Its client may have left while it waited.
+          return limitReads(viewer.org, async () => (reply.raw.closed ? reply : work()));
         },
       };
       if (!streamed) return void app.route(route);

@@ -24,6 +24,7 @@ async function uploading(length: number, path = "/upload") {
     verifier: { verify: () => Promise.reject(new Error("nobody is asked here")) },
     metrics: gatewayMetrics(context.telemetry.meter),
     maxBodyBytes: 1 << 20,
+    readsPerOrg: 5,
     origins: [],
     audit: noAudit,
   });

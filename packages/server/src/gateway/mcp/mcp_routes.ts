@@ -41,7 +41,13 @@ export function mcpRoutes(http: Http, context: Context, options: McpRoutesOption
     return (await loading)(viewer, request, reply, audited);
   };
   for (const method of ["POST", "GET", "DELETE"] as const)
-    http.route("mcp.use", method, "/mcp", handle, { ...(method === "GET" && { exposeHeadRoute: false }) });
+    http.route(
+      "mcp.use",
+      method,
+      "/mcp",
+      handle,
+      method === "GET" ? { exposeHeadRoute: false, waits: true } : {},
+    );
 
   for (const path of [METADATA_PATH, `${METADATA_PATH}/mcp`])
     http.open("GET", path, async (request, reply) =>

@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { openLimiter } from "./limiter.ts";
+
+/** Works that end when they are told to, in the order in which they began. */
+function works() {
+  const begun: { readonly name: string; end(): void }[] = [];
+  const work = (name: string) => () => new Promise<void>((resolve) => begun.push({ name, end: resolve }));
+  return { begun, work, names: () => begun.map(({ name }) => name) };
+}
+
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+test("runs as many works of a key as the limit allows, and the others in their order", async () => {
+  const limit = openLimiter(2);
+  const { begun, work, names } = works();
+  const all = ["a1", "a2", "a3", "a4"].map((name) => limit("a", work(name)));
+  await settled();
+  expect(names()).toEqual(["a1", "a2"]);
+  begun[0]!.end();
+  await settled();
+  expect(names()).toEqual(["a1", "a2", "a3"]);
+  begun[1]!.end();
+  begun[2]!.end();
+  await settled();
+  begun[3]!.end();
+  await Promise.all(all);
+});
+
+test("does not make one key wait for another", async () => {
+  const limit = openLimiter(1);
+  const { begun, work, names } = works();
+  const all = [limit("a", work("a1")), limit("a", work("a2")), limit("b", work("b1"))];
+  await settled();
+  expect(names()).toEqual(["a1", "b1"]);
+  begun[0]!.end();
+  begun[1]!.end();
+  await settled();
+  begun[2]!.end();
+  await Promise.all(all);
+});
+
+test("goes on after a work that fails", async () => {
+  const limit = openLimiter(1);
+  const failing = limit("a", () => Promise.reject(new Error("It fails.")));
+  const next = limit("a", async () => "done");
+  await expect(failing).rejects.toThrow("It fails.");
+  expect(await next).toBe("done");
+});
