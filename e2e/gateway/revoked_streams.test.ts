@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { QuotaListJson } from "@khala/contracts/ops/v1";
 import type { EngineFactory } from "@khala/server/engines";
 import { until } from "@khala/test-support/clients/clients";
 import { JumpClock } from "@khala/test-support/kit/jump_clock";
@@ -6,6 +7,12 @@ import { type TestDatabase, testDatabase } from "@khala/test-support/postgres/te
 import { startServer, type TestServer } from "@khala/test-support/servers/servers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+/** What a client of MCP says with each request. */
+const MCP_CLIENT = {
+  "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+  "io.modelcontextprotocol/clientInfo": { name: "test", version: "1" },
+  "io.modelcontextprotocol/clientCapabilities": {},
+};
 const clock = new JumpClock();
 /** Answers, and does not come to an end. */
 const engine: EngineFactory = () => ({
@@ -53,7 +60,7 @@ async function follow(name: string, asked: Promise<Response>): Promise<Stream> {
   return stream;
 }
 
-async function followAll(org_id: string, sub: string) {
+async function followAll(org_id: string, sub: string, elsewhere = there) {
   const token = await here.token({ org_id, sub, scopes: ["chat"] });
   const send = (at: TestServer, method: string, path: string, body?: string, type = "application/json") =>
     at.request(path, token, {
@@ -66,11 +73,11 @@ async function followAll(org_id: string, sub: string) {
   const messages = [{ id: "m", role: "user", content: "Hello" }];
   const run = JSON.stringify({ threadId: agUi, runId: randomUUID(), messages });
   const streams = await Promise.all([
-    follow("AI SDK", send(there, "GET", `/ai/chat/${ai}/stream`)),
+    follow("AI SDK", send(elsewhere, "GET", `/ai/chat/${ai}/stream`)),
     follow("AG-UI", send(here, "POST", "/ag-ui", run)),
-    follow("durable stream", send(there, "GET", `${stream}?offset=-1&live=sse`)),
+    follow("durable stream", send(elsewhere, "GET", `${stream}?offset=-1&live=sse`)),
   ]);
-  return { token, streams };
+  return { token, streams, convId: ai };
 }
 
 test.each([
@@ -92,4 +99,38 @@ test.each([
   clock.jump(10_000);
   await until("they end", () => streams.every(({ ended }) => ended));
   expect(others.streams.filter(({ ended }) => ended)).toEqual([]);
+});
+
+test("every stream over HTTP counts in the quota of its org while it is open", async () => {
+  const org_id = "counted";
+  const operator = await here.token({ org_id, scopes: ["ops"] });
+  const inUse = async () => {
+    const { quotas } = (await (await here.request("/ops/v1/quotas", operator)).json()) as QuotaListJson;
+    return quotas?.find(({ name }) => name === "live_streams")?.in_use ?? 0;
+  };
+  const { token, streams, convId } = await followAll(org_id, "ada", here);
+  const resourceSubscriptions = [`khala://conversations/${convId}`];
+  const listen = {
+    jsonrpc: "2.0",
+    id: 1,
+    method: "subscriptions/listen",
+    params: { _meta: MCP_CLIENT, notifications: { resourceSubscriptions } },
+  };
+  const headers = {
+    "content-type": "application/json",
+    accept: "application/json, text/event-stream",
+    "mcp-protocol-version": "2026-07-28",
+    "mcp-method": "subscriptions/listen",
+  };
+  const body = JSON.stringify(listen);
+  streams.push(await follow("MCP", here.request("/mcp", token, { method: "POST", headers, body })));
+  expect(await inUse()).toBe(streams.length);
+
+  const revoked = await here.request("/api/sync/revoke", operator, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ sub: "ada" }),
+  });
+  expect(revoked.status).toBe(204);
+  await until("their places are free", async () => (await inUse()) === 0);
 });

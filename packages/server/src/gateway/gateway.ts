@@ -20,6 +20,7 @@ import type { Revocations } from "./auth/revocations.ts";
 import { limitConnections } from "./http/connection_limit.ts";
 import { type Health, healthRoutes } from "./http/health.ts";
 import { type Http, httpUrl, listenError, openHttp, type Route } from "./http/http.ts";
+import { openLiveStreams } from "./http/live_streams.ts";
 import { approvalRoutes } from "./http/routes/approvals.ts";
 import { blackboardRoutes, deadLetterRoutes, workerRoutes } from "./http/routes/blackboard.ts";
 import { chatRoutes } from "./http/routes/chat.ts";
@@ -157,6 +158,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
   syncRoutes(http, { database: options.database, models: app.models });
   const stopping = new AbortController();
   const { signal } = stopping;
+  const live = openLiveStreams(context);
   chatRoutes(http, context, conversations);
   fileRoutes(http, conversations);
   approvalRoutes(http, conversations, options.blackboard);
@@ -166,12 +168,14 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     workerRoutes(http, options.blackboard, revocations, signal);
   }
   const bodyLimit = Math.max(settings.maxBodyBytes, MAX_BODY_WITH_FILES);
-  aiRoutes(http, context, { conversations, audit: options.audit, revocations, signal, bodyLimit });
-  agUiRoutes(http, context, { conversations, audit: options.audit, revocations, signal, bodyLimit });
+  const adapters = { conversations, audit: options.audit, revocations, live, signal, bodyLimit };
+  aiRoutes(http, context, adapters);
+  agUiRoutes(http, context, adapters);
   durableStreamsRoutes(http, context, {
     streams: options.streams,
     signal,
     revocations,
+    live,
   });
 
   const channels = [
@@ -224,6 +228,7 @@ export async function openGateway(context: Context, options: GatewayOptions): Pr
     app,
     watching: { hub: sync.hub, models: app.models, conversations },
     revocations,
+    live,
     origins,
     version,
     issuer: settings.issuer,

@@ -11,6 +11,7 @@ import {
 import { durableStreamsRoutes } from "../../../server/src/gateway/adapters/durable_streams/routes.ts";
 import { memoryRevocations } from "../../../server/src/gateway/auth/revocations.ts";
 import { openHttp } from "../../../server/src/gateway/http/http.ts";
+import { openLiveStreams } from "../../../server/src/gateway/http/live_streams.ts";
 import { gatewayMetrics } from "../../../server/src/gateway/metrics.ts";
 import { testContext } from "../kit/context.ts";
 import { until } from "../kit/until.ts";
@@ -50,6 +51,7 @@ export async function serveStreams(
     sweepMs = 30_000,
     origins = [],
     audit = noAudit,
+    maxLive,
     ...limits
   } = options;
   const context = await testContext();
@@ -80,6 +82,7 @@ export async function serveStreams(
   durableStreamsRoutes(http, context, {
     streams: turnstile.streams,
     revocations: memoryRevocations(context.clock),
+    live: openLiveStreams(context, maxLive),
     longPollMs: LONG_POLL_MS,
     ...limits,
   });

@@ -17,7 +17,8 @@ import { type AdapterOptions, respondWithRun } from "./run_response.ts";
  */
 export function agUiRoutes(http: Http, context: Context, options: AdapterOptions): void {
   const answer: Handler = async (viewer, request, reply) => {
-    const { conversations } = options;
+    const { conversations, live } = options;
+    live.enter(viewer, reply);
     const input = readInput(request.body);
     const continuation = readAgUiContinuation(request.body);
     const run = continuation

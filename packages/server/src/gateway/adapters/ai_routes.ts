@@ -20,9 +20,10 @@ const FORM = { headers: { "x-vercel-ai-ui-message-stream": "v1" }, last: "data: 
  * Only the last message is read: `prepareSendMessagesRequest` may leave the others out, which keeps requests small.
  */
 export function aiRoutes(http: Http, context: Context, options: AdapterOptions): void {
-  const { conversations } = options;
+  const { conversations, live } = options;
 
   const send: Handler = async (viewer, request, reply) => {
+    live.enter(viewer, reply);
     const { id, messages, trigger, messageId, ...params } = Object(request.body) as Sent;
     const continuation = readAiContinuation({ id, messages, trigger });
     const run = continuation
@@ -47,6 +48,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
   http.route("conversation.write", "POST", "/ai/chat{?policy}", send, { bodyLimit: options.bodyLimit });
 
   const resume: Handler = async (viewer, request, reply) => {
+    live.enter(viewer, reply);
     // The clock skew allows a token that has just expired, but its stream would be cut at once, again and again.
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Resume with a fresh one.");

@@ -5,6 +5,7 @@ import type { Viewer } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { type Revocations, whenRevoked } from "../auth/revocations.ts";
+import type { LiveStreams } from "../http/live_streams.ts";
 import { clientError } from "../sockets/connection.ts";
 import { EventStream } from "./ai_event_stream.ts";
 import { type FollowedRun, followRun } from "./ai_run.ts";
@@ -14,6 +15,7 @@ export interface AdapterOptions {
   readonly conversations: ConversationPlane;
   readonly audit: Audit;
   readonly revocations: Revocations;
+  readonly live: LiveStreams;
   /** Aborts when the server shuts down: streams are cut, and clients resume them elsewhere. */
   readonly signal: AbortSignal;
   /** The largest body of a request, which may have files in it. */

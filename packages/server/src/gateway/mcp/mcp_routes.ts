@@ -3,10 +3,12 @@ import type { Context } from "../../kit/context.ts";
 import { openConcurrencyQuota } from "../../kit/quota.ts";
 import { originAllowed } from "../auth/origin.ts";
 import type { Handler, Http } from "../http/http.ts";
+import type { LiveStreams } from "../http/live_streams.ts";
 import type { McpHandlerOptions } from "./mcp_handler.ts";
 
 export interface McpRoutesOptions extends Omit<McpHandlerOptions, "places"> {
   readonly origins: readonly string[];
+  readonly live: LiveStreams;
   /** The issuer of tokens, if it is a URL: clients find out there how to get one. */
   readonly issuer?: string | undefined;
 }
@@ -35,6 +37,7 @@ export function mcpRoutes(http: Http, context: Context, options: McpRoutesOption
         "origin_not_allowed",
         "Pages of this origin may not call /mcp. See KHALA_ORIGINS.",
       );
+    options.live.enter(viewer, reply);
     loading ??= import("./mcp_handler.ts").then(({ mcpHandler }) =>
       mcpHandler(http, context, { ...options, places }),
     );

@@ -10,10 +10,10 @@ import type { Page } from "../../../durable_streams/pages.ts";
 import type { DurableStreams } from "../../../durable_streams/store.ts";
 import { isJson, mediaType, type Stream, type StreamName } from "../../../durable_streams/stream.ts";
 import type { Context } from "../../../kit/context.ts";
-import { openConcurrencyQuota } from "../../../kit/quota.ts";
 import { type Revocations, whenRevoked } from "../../auth/revocations.ts";
 import { isKnown } from "../../http/etag.ts";
 import type { Http, Route } from "../../http/http.ts";
+import type { LiveStreams } from "../../http/live_streams.ts";
 import { answerAppend, noStream, streamGone, tailOffset } from "./answer.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./live.ts";
 import {
@@ -32,13 +32,12 @@ import { needsBase64, sseEvents } from "./sse.ts";
 export interface DurableStreamsRoutesOptions {
   readonly streams: DurableStreams;
   readonly revocations: Revocations;
+  readonly live: LiveStreams;
   /** Ends what waits. Closing the server does so too. */
   readonly signal?: AbortSignal;
   readonly longPollMs?: number;
   readonly sseMs?: number;
   readonly sseHeartbeatMs?: number;
-  /** Live reads at the same time; beyond it they are refused. */
-  readonly maxLive?: number;
 }
 
 const PREFIX = "/streams/";
@@ -68,19 +67,10 @@ export function durableStreamsRoutes(
   options: DurableStreamsRoutesOptions,
 ): void {
   const { streams, revocations, longPollMs = 20_000, sseMs = 60_000, sseHeartbeatMs = 15_000 } = options;
-  const { maxLive = 10_000 } = options;
   const stopping = new AbortController();
   const over = options.signal ? AbortSignal.any([stopping.signal, options.signal]) : stopping.signal;
   http.app.addHook("preClose", async () => stopping.abort());
   const viewers = new WeakMap<FastifyRequest, Viewer>();
-  let live = 0;
-  // One org alone must not take every place.
-  const liveOfOrg = openConcurrencyQuota(context, {
-    name: "live_streams",
-    of: "live reads on this server",
-    // Nearly all of them, so that an org alone notices nothing, but never all.
-    limit: Math.max(1, Math.floor(maxLive * 0.9)),
-  });
 
   const nameOf = (request: FastifyRequest): StreamName => ({
     caller: viewers.get(request)!,
@@ -218,29 +208,18 @@ export function durableStreamsRoutes(
 
   /** Counts a live read until its connection or answer ends; the signal ends its waiting. */
   function beginLive(viewer: Viewer, reply: FastifyReply, ms: number): AbortSignal {
-    if (live >= maxLive)
-      throw new KhalaError(
-        "overloaded",
-        "Too many live reads are open on this server. Try again in a moment.",
-        {
-          retry_after_ms: 1_000,
-        },
-      );
+    options.live.enter(viewer, reply);
     const gone = new AbortController();
     // The client may have left while the first page was read; `close` is not emitted twice.
     if (reply.raw.closed) {
       gone.abort();
       return gone.signal;
     }
-    const leave = liveOfOrg.acquire(viewer.org);
-    live++;
     // A client that does not read would stay connected for ever, and an expired token must not read on.
     const left = Math.max(0, viewer.expiresAt - context.clock.now());
     const cancel = context.clock.after(Math.min(ms + GRACE_MS, left), () => reply.raw.destroy());
     const forget = whenRevoked(revocations, viewer, () => reply.raw.destroy());
     reply.raw.once("close", () => {
-      live--;
-      leave();
       cancel();
       forget();
       gone.abort();
