@@ -217,23 +217,6 @@ test("does not report an error in a statement as an outage", async () => {
   expect(error).toMatchObject({ code: "42601" });
 });
 
-test("turns JIT off on every connection, whatever the server's default is", async () => {
-  await using other = await testDatabase();
-  const name = new URL(other.url).pathname.slice(1);
-  await other.database.query({ text: `ALTER DATABASE "${name}" SET jit = on` });
-  const database = openDatabase({ url: other.url, poolSize: 1, log: pino({ level: "silent" }) });
-  const alone = await database.connect();
-  try {
-    const show = { text: "SHOW jit" };
-    expect(await database.query(show)).toEqual([{ jit: "off" }]);
-    expect(await database.interactive((tx) => tx.query(show))).toEqual([{ jit: "off" }]);
-    expect((await alone.query(show)).rows).toEqual([{ jit: "off" }]);
-  } finally {
-    await alone.end();
-    await database.close();
-  }
-});
-
 test("prepares a statement again when its result type has changed", async () => {
   await using single = await testDatabase({ poolSize: 1 });
   const { database } = single;

@@ -3,6 +3,7 @@ import pg from "pg";
 import type { Logger } from "pino";
 import { openLimiter } from "../kit/limiter.ts";
 import { Batch, isStalePreparation, type Row, type Statement } from "./batch.ts";
+import { sessionSettings } from "./session.ts";
 
 export type { Row, Statement };
 
@@ -43,15 +44,6 @@ export interface DatabaseOptions {
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 
-/**
- * Sets up a session. By a statement: a pooler refuses such settings as parameters of the connection. Statements here run for
- * milliseconds: compiling one takes longer than running it, on a stock server up to seconds. A paused process must not hold a
- * topic's row lock forever.
- */
-const sessionSettings = (statementTimeoutMs: number) =>
-  `set_config('jit', 'off', false), set_config('statement_timeout', '${statementTimeoutMs}', false),
-    set_config('idle_in_transaction_session_timeout', '15000', false)`;
-
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
@@ -77,7 +69,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     // The pool handles errors of idle connections only.
     client.on("error", broke);
     const { rows } = await client.query(
-      `SELECT pg_postmaster_start_time()::text AS server, ${sessionSettings(STATEMENT_TIMEOUT_MS)}`,
+      `SELECT extract(epoch FROM pg_postmaster_start_time())::text AS server, ${sessionSettings(STATEMENT_TIMEOUT_MS)}`,
     );
     const reached: string = rows[0].server;
     if (server !== undefined && reached !== server) {

@@ -7,11 +7,6 @@ import { copyOut } from "./copy.ts";
 /** Not part of a backup: the schema is made by the Khala that restores, and leases belong to processes. */
 const LEFT_OUT = ["schema_migrations", "schema_files", "leases"];
 
-/** Values look the same whatever the settings of the server, the database and the role are. */
-export const PORTABLE = `SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalstyle = 'postgres'; SET LOCAL timezone = 'UTC';
-  SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1; SET LOCAL client_encoding = 'UTF8';
-  SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0`;
-
 /** The progress of a backup or a restore. */
 export interface BackupProgress {
   readonly table: string;
@@ -44,7 +39,7 @@ export async function backUp(client: pg.Client, options: BackUpOptions): Promise
   const { file, khala, now, signal, onProgress } = options;
   if (existsSync(file)) throw new Error(`${file} exists already. Name a new file, or delete this one.`);
   await client.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-  await client.query(PORTABLE);
+  await client.query("SET LOCAL idle_in_transaction_session_timeout = 0");
   const { rows: schema } = await client.query(
     "SELECT to_regclass('runtime.schema_files') IS NULL AS missing",
   );

@@ -1,14 +1,7 @@
 import type pg from "pg";
 import type { Database } from "../database.ts";
 import { lockSchema, tablesHash } from "../migrate.ts";
-import {
-  type BackupContents,
-  type BackupProgress,
-  columnsOf,
-  PORTABLE,
-  quoted,
-  readTables,
-} from "./backup.ts";
+import { type BackupContents, type BackupProgress, columnsOf, quoted, readTables } from "./backup.ts";
 import { BackupReader, type BackupTable } from "./backup_file.ts";
 import { copyIn } from "./copy.ts";
 
@@ -57,7 +50,7 @@ export async function restore(client: pg.Client, options: RestoreOptions): Promi
   await using reader = await BackupReader.open(file);
   const { tables, sequences } = reader.header;
   await client.query("BEGIN");
-  await client.query(`${PORTABLE}; SET LOCAL lock_timeout = '10s'`);
+  await client.query("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = '10s'");
   // Servers that start now wait for it.
   await lockSchema(client);
   await refuseUsers(client);
