@@ -1,6 +1,14 @@
 import type { TLSSocket } from "node:tls";
 import type { Config } from "@khala/server";
-import { findPooling, NEEDS_SESSIONS, type Pooling, SCHEMA_VERSION } from "@khala/server/operations";
+import {
+  findPooling,
+  findReadOnly,
+  inspectSchema,
+  NEEDS_SESSIONS,
+  type Pooling,
+  type ReadOnly,
+  SCHEMA_VERSION,
+} from "@khala/server/operations";
 import type pg from "pg";
 import { COMMAND } from "../environment.ts";
 import { reasonOf } from "../failure.ts";
@@ -16,7 +24,6 @@ interface Server {
   readonly release: string;
   readonly nowMs: number;
   readonly role: string;
-  readonly created: boolean;
   readonly mayCreate: boolean;
 }
 
@@ -44,7 +51,7 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
     const pooling = await findPooling(client, () => openClient(url));
     const pooler = pooling && (await nameOfPooler(url));
     return [
-      checkServer(server, pooling, pooler),
+      checkServer(server, await findReadOnly(client), pooling, pooler),
       checkTls(client, url),
       await checkSchema(client, server),
       checkClock(aheadMs),
@@ -57,12 +64,13 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
 async function readServer(client: pg.Client): Promise<Server> {
   const { rows } = await client.query<Server>(
     `SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS release,
-      extract(epoch FROM clock_timestamp())::float8 * 1000 AS "nowMs", current_user AS role,
-      EXISTS (SELECT FROM pg_tables WHERE schemaname = 'runtime' AND tablename = 'schema_migrations') AS created,
+      round(extract(epoch FROM clock_timestamp()) * 1000)::text AS "nowMs", current_user AS role,
       CASE WHEN to_regnamespace('runtime') IS NULL THEN has_database_privilege(current_database(), 'CREATE')
         ELSE has_schema_privilege('runtime', 'CREATE') END AS "mayCreate"`,
   );
-  return rows[0]!;
+  const [server] = rows;
+  // As text: `extra_float_digits` may round a float.
+  return { ...server!, nowMs: Number(server!.nowMs) };
 }
 
 /** PgBouncer lets only its administrators into the database that reports its version. */
@@ -77,9 +85,15 @@ async function nameOfPooler(url: string): Promise<string> {
   }
 }
 
-function checkServer({ version, release }: Server, pooling?: Pooling, pooler?: string): Finding {
+function checkServer(
+  { version, release }: Server,
+  readOnly?: ReadOnly,
+  pooling?: Pooling,
+  pooler?: string,
+): Finding {
   const server = `PostgreSQL ${release}`;
   if (version < 140_000) return problem("database", `${server} is too old`, "Use PostgreSQL 14 or later.");
+  if (readOnly) return problem("database", `${server} answers, but ${readOnly.reason}`, readOnly.fix);
   if (!pooling) return ok("database", `${server} answers`);
   const detail = `${pooler} in ${pooling} mode in front of ${server}`;
   return pooling === "session" ? ok("database", detail) : problem("database", detail, NEEDS_SESSIONS);
@@ -99,7 +113,9 @@ function checkTls(client: pg.Client, url: string): Finding {
   return warning("TLS to the database", "off: the network can read documents", VERIFY);
 }
 
-async function checkSchema(client: pg.Client, { created, mayCreate, role }: Server): Promise<Finding> {
+async function checkSchema(client: pg.Client, { mayCreate, role }: Server): Promise<Finding> {
+  const { created, foreign } = await inspectSchema(client);
+  if (foreign) return problem("schema", foreign.reason, foreign.fix);
   const grant = `Run \`${COMMAND} migrate --app <file> --grant ${role}\` with the role that owns the schema.`;
   if (!created) {
     if (mayCreate) return ok("schema", "not created yet; the first start creates it");

@@ -198,15 +198,40 @@ test("a database that cannot hold every character is refused with what to do", a
   }
 });
 
+test("a schema of that name which Khala did not make is refused with what to do, and stays as it is", async () => {
+  await using other = await testDatabase({ empty: true });
+  await other.database.query({ text: "CREATE SCHEMA runtime" });
+  await other.database.query({ text: "CREATE TABLE runtime.events (id int PRIMARY KEY)" });
+  await expect(migrate(other.database, log)).rejects.toThrow(
+    /schema `runtime` that is not Khala's: it contains events\. .*rename the other one, or point DATABASE_URL/,
+  );
+  const tables = { text: "SELECT tablename FROM pg_tables WHERE schemaname = 'runtime'" };
+  expect(await other.database.query(tables)).toEqual([{ tablename: "events" }]);
+});
+
+test("a database that accepts no writes is refused with what to do", async () => {
+  await using full = await testDatabase({ empty: true });
+  const name = new URL(full.url).pathname.slice(1);
+  await full.database.query({ text: `ALTER DATABASE "${name}" SET default_transaction_read_only = on` });
+  const database = openDatabase({ url: full.url, poolSize: 1, connectTimeoutMs: 60_000, log });
+  try {
+    await expect(migrate(database, log)).rejects.toThrow(
+      /accepts no writes: `default_transaction_read_only` is on.*disk is full.*ALTER ROLE/,
+    );
+  } finally {
+    await database.close();
+  }
+});
+
 test("a start that fails halfway leaves nothing behind, and the next one succeeds", async () => {
   await using blocked = await testDatabase({ empty: true });
   await blocked.database.query({ text: "CREATE SCHEMA runtime" });
-  await blocked.database.query({ text: "CREATE TABLE runtime.sync_second_sink (obstacle int)" });
-  await expect(migrate(blocked.database, log)).rejects.toMatchObject({ code: "42P07" });
+  await blocked.database.query({ text: "CREATE TYPE runtime.sync_second_sink AS ENUM ('obstacle')" });
+  await expect(migrate(blocked.database, log)).rejects.toMatchObject({ code: "42710" });
   const made = "SELECT count(*)::int AS n FROM pg_tables WHERE schemaname = 'runtime'";
-  expect(await blocked.database.query({ text: made })).toEqual([{ n: 1 }]);
+  expect(await blocked.database.query({ text: made })).toEqual([{ n: 0 }]);
 
-  await blocked.database.query({ text: "DROP TABLE runtime.sync_second_sink" });
+  await blocked.database.query({ text: "DROP TYPE runtime.sync_second_sink" });
   await migrate(blocked.database, log);
   expect(await versionsOf(blocked.database)).toEqual([{ version: SCHEMA_VERSION }]);
 });

@@ -5,6 +5,7 @@ import pg from "pg";
 import type { Logger } from "pino";
 import type { Database } from "./database.ts";
 import { findPooling, NEEDS_SESSIONS } from "./pooler.ts";
+import { findReadOnly } from "./read_only.ts";
 
 /** Any constant will do, as long as every process uses the same. */
 const ADVISORY_LOCK = 7_240_113;
@@ -64,6 +65,8 @@ export async function migrate(
       );
     await client.query("SET lock_timeout = '60s'");
     await checkEncoding(client);
+    const readOnly = await findReadOnly(client);
+    if (readOnly) throw new Error(`The database cannot be used: ${readOnly.reason}. ${readOnly.fix}`);
     await client.query("BEGIN");
     await lockSchema(client);
     const target = versionOf(migrations);
@@ -150,10 +153,29 @@ async function checkEncoding(client: pg.Client): Promise<void> {
   );
 }
 
+/** Whether Khala has made its schema, or something else one of that name. */
+export async function inspectSchema(client: Pick<pg.Client, "query">): Promise<{
+  readonly created: boolean;
+  readonly foreign?: { readonly reason: string; readonly fix: string };
+}> {
+  // From the catalog, which a role may read that has no right to the schema.
+  const { rows } = await client.query<{ name: string }>(
+    "SELECT relname::text AS name FROM pg_class WHERE relnamespace = to_regnamespace('runtime') AND relkind <> 'i' ORDER BY 1",
+  );
+  const names = rows.map(({ name }) => name);
+  if (names.includes("schema_files")) return { created: true };
+  if (names.length === 0) return { created: false };
+  const reason = `The database has a schema \`runtime\` that is not Khala's: it contains ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", …" : ""}.`;
+  const fix =
+    "Khala needs this name for its own schema: rename the other one, or point DATABASE_URL to another database.";
+  return { created: false, foreign: { reason, fix } };
+}
+
 /** The version of the schema in the database; 0 if there is none. */
 async function installedVersion(client: pg.Client, target: number): Promise<number> {
-  const found = await client.query("SELECT to_regclass('runtime.schema_migrations') IS NOT NULL AS exists");
-  if (!found.rows[0].exists) return 0;
+  const schema = await inspectSchema(client);
+  if (schema.foreign) throw new Error(`${schema.foreign.reason} ${schema.foreign.fix}`);
+  if (!schema.created) return 0;
   const { rows } = await client.query(
     `SELECT coalesce(max(version), 0) AS version, coalesce(max(version) FILTER (WHERE contracts), 0) AS contracted
       FROM runtime.schema_migrations`,

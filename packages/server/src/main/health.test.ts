@@ -64,3 +64,12 @@ test("does not report silence before the first poll", async () => {
     delivery: { state: "degraded", message: "The database was last polled 60000 ms ago." },
   });
 });
+
+test("is not ready while the database can be read only", async () => {
+  const health = openWorkerHealth(context, readConfig({}));
+  const readOnly = { query: async <T>() => [{ readOnly: "on" }] as T[] };
+  health.watch({ database: readOnly, blackboard: { lag: async () => [], problems: () => [] } });
+  expect(await health.check()).toMatchObject({
+    database: { state: "unavailable", message: expect.stringContaining("accepts no writes") },
+  });
+});

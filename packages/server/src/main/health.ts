@@ -148,7 +148,14 @@ export function openWorkerHealth(context: Pick<Context, "clock">, config: Config
 async function databaseState(config: Config, database: Pick<Database, "query">): Promise<DependencyState> {
   const started = performance.now();
   try {
-    await database.query({ text: "SELECT 1" });
+    const [session] = await database.query<{ readOnly: string }>({
+      text: `SELECT current_setting('transaction_read_only') AS "readOnly"`,
+    });
+    if (session?.readOnly === "on")
+      return {
+        state: "unavailable",
+        message: "The database accepts no writes. `khala doctor` says why.",
+      };
     return {
       state: "ok",
       backend: config.DATABASE_URL ? "postgres" : "embedded postgres",

@@ -28,8 +28,9 @@ import {
 } from "./conversations.ts";
 
 export { embeddedBinaries } from "../../database/embedded.ts";
-export { SCHEMA_VERSION } from "../../database/migrate.ts";
+export { inspectSchema, SCHEMA_VERSION } from "../../database/migrate.ts";
 export { findPooling, NEEDS_SESSIONS, type Pooling } from "../../database/pooler.ts";
+export { findReadOnly, type ReadOnly } from "../../database/read_only.ts";
 export { checkKeyFile } from "../../gateway/auth/auth.ts";
 export type { MintedToken, MintRequest } from "../../gateway/auth/issuer.ts";
 export type { ConvexMirrorOptions } from "../../sync/mirror/mirror_convex.ts";
