@@ -19,8 +19,18 @@ test("names DATABASE_URL for a refused connection, and keeps the message of othe
     code: "ERR_TLS_CERT_ALTNAME_INVALID",
   });
   expect(of(host).message).toContain("(Host: db. is not cert's CN)");
+  const gone = Object.assign(new Error('database "db" does not exist'), { code: "3D000", severity: "FATAL" });
+  expect(of(gone).message).toContain('(database "db" does not exist)');
   const table = Object.assign(new Error("no such table"), { code: "42P01", severity: "ERROR" });
   expect(of(table).message).toBe("The driver is missing.");
   const missing = Object.assign(new Error("Cannot find package"), { code: "ERR_MODULE_NOT_FOUND" });
   expect(of(missing)).toEqual({ message: "The driver is missing.", exitCode: EXIT.unreachable });
+});
+
+test("says that the disk is full, and what to do", () => {
+  const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+  expect(explain(full)).toEqual({
+    message: expect.stringMatching(/no space left on the disk\. Make room .*KHALA_DATA_DIR/),
+    exitCode: EXIT.failed,
+  });
 });

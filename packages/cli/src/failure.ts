@@ -29,8 +29,16 @@ export function explain(error: unknown): { message: string; exitCode: ExitCode }
   if (error instanceof KhalaError && error.code === "unavailable") {
     return { message: unavailable(error), exitCode: EXIT.unreachable };
   }
-  if (error instanceof Error) return { message: error.message, exitCode: EXIT.failed };
+  if (error instanceof Error)
+    return { message: isDiskFull(error) ? DISK_FULL : error.message, exitCode: EXIT.failed };
   return { message: String(error), exitCode: EXIT.failed };
+}
+
+const DISK_FULL =
+  "There is no space left on the disk. Make room where the command writes, such as in KHALA_DATA_DIR, then run it again.";
+
+function isDiskFull(error: Error & { readonly code?: unknown }): boolean {
+  return error.code === "ENOSPC" || error.code === "EDQUOT";
 }
 
 /** A connection error needs its reason and advice; for others the message is enough. */
@@ -41,7 +49,7 @@ function unavailable({ message, cause }: KhalaError): string {
 
 /** An error that the database itself reported, other than about a connection or a login. */
 function isOfStatement(error: Error & { readonly code?: unknown }): boolean {
-  return "severity" in error && !/^(08|28|53)/.test(String(error.code));
+  return "severity" in error && !/^(08|28|3D|53)/.test(String(error.code));
 }
 
 /** Such as a driver that is not installed. A certificate that names another host is no such error. */

@@ -15,8 +15,14 @@ export function lockDataFolder(folder: string): () => void {
   if (existsSync(lockFile) && contents(lockFile) === startOf(process.pid))
     throw new DataFolderInUse(home, process.pid);
   // Atomically: a lock file without text would look like that of an ended process.
-  writeFileSync(`${lockFile}.new`, startOf(process.pid), { mode: 0o600 });
-  renameSync(`${lockFile}.new`, lockFile);
+  try {
+    writeFileSync(`${lockFile}.new`, startOf(process.pid), { mode: 0o600 });
+    renameSync(`${lockFile}.new`, lockFile);
+  } catch (error) {
+    // A full disk. Each start would leave one.
+    rmSync(`${lockFile}.new`, { force: true });
+    throw error;
+  }
   const release = () => rmSync(lockFile, { force: true });
 
   for (const name of readdirSync(home)) {

@@ -297,8 +297,9 @@ test("drops a connection to a read-only server, such as a standby, and reports i
   const name = new URL(single.url).pathname.slice(1);
   const write = { text: "CREATE TABLE notes ()" };
   await admin(`ALTER DATABASE "${name}" SET default_transaction_read_only = on`);
-  expect(await failure(database.interactive((tx) => tx.query(write)))).toMatchObject({ code: "unavailable" });
-  expect(await failure(database.transaction([write]))).toMatchObject({ code: "unavailable" });
+  const closed = { code: "unavailable", message: expect.stringContaining("accepts no writes") };
+  expect(await failure(database.interactive((tx) => tx.query(write)))).toMatchObject(closed);
+  expect(await failure(database.transaction([write]))).toMatchObject(closed);
   expect(await failure(database.interactive((tx) => tx.query(write)))).toMatchObject({ code: "unavailable" });
   await admin(`ALTER DATABASE "${name}" RESET default_transaction_read_only`);
   // A session that was made before would still be read-only.
@@ -312,6 +313,7 @@ test.for([
   "28P01",
   "57P01",
   "25006",
+  "3D000",
   "ECONNRESET",
   "SELF_SIGNED_CERT_IN_CHAIN",
   "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
@@ -326,6 +328,21 @@ test.for(["ERR_INVALID_ARG_TYPE", "57014", "40P01", "23505", "22P02"])(
     expect(isConnectionFailure(Object.assign(new Error("?"), { code }))).toBe(false);
   },
 );
+
+test("says which resource a database has run out of", async () => {
+  const run = (code: string) =>
+    failure(
+      shared.database.query({ text: `DO $$ BEGIN RAISE SQLSTATE '${code}' USING MESSAGE = 'full'; END $$` }),
+    );
+  expect(await run("53100")).toMatchObject({
+    code: "unavailable",
+    message: expect.stringContaining("no disk space left"),
+  });
+  expect(await run("53300")).toMatchObject({
+    code: "unavailable",
+    message: expect.stringContaining("no connection left"),
+  });
+});
 
 test("reports a statement that took too long as unavailable", async () => {
   const slow = [{ text: "SET LOCAL statement_timeout = 1" }, { text: "SELECT pg_sleep(60)" }];

@@ -216,8 +216,9 @@ const GONE = ["ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END", "ERR_STREAM_
 /** True for errors that say nothing about the statement: the server went away, or refused the connection. */
 export function isConnectionFailure(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
-  // Class 08: connection, 28: login, 53: resources, 57P0: shutdown, 25006: a standby. EAI_AGAIN is the resolver's.
-  if (/^(08|28|53|57P0|25006$|EAI_)/.test(code) || /^E[A-Z]+$/.test(code) || GONE.includes(code)) return true;
+  // Class 08: connection, 28: login, 3D: a database that is gone, 53: resources, 57P0: shutdown, 25006: a standby. EAI_AGAIN is the resolver's.
+  if (/^(08|28|3D|53|57P0|25006$|EAI_)/.test(code) || /^E[A-Z]+$/.test(code) || GONE.includes(code))
+    return true;
   if (UNTRUSTED.test(code)) return true;
   return LOST.some((text) => message.includes(text));
 }
@@ -250,11 +251,19 @@ function codeOf(error: unknown): string {
   return (error as { code?: string }).code ?? "";
 }
 
+/** What operators fix, by SQLSTATE. */
+const OUTAGES: Readonly<Record<string, string>> = {
+  "25006": "The database accepts no writes right now.",
+  "53100": "The database has no disk space left.",
+  "53300": "The database has no connection left.",
+};
+
 function translate(error: unknown): never {
   const isTimeout = codeOf(error) === "57014";
   if (!isTimeout && !isConnectionFailure(error)) throw error;
+  const outage = OUTAGES[codeOf(error)] ?? "The database cannot be reached right now.";
   const message = isTimeout
     ? "The database took too long, and nothing was changed. Try again in a moment."
-    : "The database cannot be reached right now. Try again; GET /readyz shows its state.";
+    : `${outage} Try again; GET /readyz shows its state.`;
   throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 }, { cause: error });
 }
