@@ -37,6 +37,11 @@ export interface LeasedRun extends ConversationId {
   readonly fence: bigint;
 }
 
+/** Whether a text can be the id of a message, a tool call or a key: 1 to 200 printable ASCII characters. */
+export function isId(text: string): boolean {
+  return /^[\x20-\x7e]{1,200}$/.test(text);
+}
+
 /** An id as the key of a map. A `conv_id` has no spaces. */
 export function idKey({ org, convId }: ConversationId): string {
   return `${convId} ${org}`;

@@ -66,6 +66,15 @@ test.each([
   ["nothing", {}],
   ["no object", "text"],
   ["an event of the server's own", { run_stopped: {} }],
+  ["a role that no message has", { message: { role: "ai", text: "hello" } }],
+  ["a message id that cannot be stored", { text_delta: { message_id: "m".repeat(201), text: "a" } }],
+  ["a message id with a NUL character", { message: { message_id: "a\0b", text: "hello" } }],
+  ["a tool call without an id", { tool_call: { tool: "search", input: {} } }],
+  [
+    "a call for a client that nobody can answer",
+    { tool_call: { tool_call_id: "ü", tool: "ask", waits_for: "output" } },
+  ],
+  ["a call that nobody can approve", { tool_approval_requested: { tool_call_id: "c".repeat(201) } }],
 ])("%s is refused, and ends the engine", async (_, event) => {
   let ended = false;
   const { events, end } = turnOf(async function* () {

@@ -1,6 +1,8 @@
 import { fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type EventJson, EventSchema, type RunFinishedJson } from "@khala/contracts/conversation/v1";
 import type { Clock } from "../../kit/clock.ts";
+import { isId } from "../conversation.ts";
+import { messageIdOf, ROLES } from "../messages/event_message.ts";
 import type { Engine, EngineEvent, Turn } from "./engine.ts";
 
 /** The time that an engine has to end after its signal aborts. */
@@ -130,18 +132,39 @@ export function checkEngineEvent(
     const body = event[kind];
     if (body && !body.message_id) body.message_id = turn.messageId;
   }
+  checkIds(event);
   const { waits_for: waits } = event.tool_call ?? {};
   if (waits && waits !== "output")
     throw new Error(
       'A tool_call waits for "output" or nothing. For an approval, send tool_approval_requested.',
     );
   if (event.message) {
+    const { role = "" } = event.message;
+    if (role && !ROLES.includes(role))
+      throw new Error(
+        `The engine sent an event with the role "${role}": a role is one of ${ROLES.join(", ")}.`,
+      );
     delete event.message.siblings;
     delete event.message.replies;
     event.message.role ||= "assistant";
     event.message.created_at ||= new Date(turn.now()).toISOString();
   }
   return { event };
+}
+
+/** Refuses ids under which an event cannot be stored, or decided. */
+function checkIds(event: EventJson): void {
+  const id = messageIdOf(event);
+  if (id !== undefined && !isId(id))
+    throw new Error("The engine sent an event whose message_id is not 1 to 200 printable ASCII characters.");
+  const { tool_call: call, tool_result: result, tool_approval_requested: asked } = event;
+  const { tool_call_id: callId = "" } = call ?? result ?? asked ?? {};
+  if ((call || result) && callId === "")
+    throw new Error("The engine sent an event of a tool call without its tool_call_id.");
+  if ((call?.waits_for || asked) && !isId(callId))
+    throw new Error(
+      "The engine sent an event of a call to decide whose tool_call_id is not 1 to 200 printable ASCII characters.",
+    );
 }
 
 /** Fast path for the most frequent event, without the schema. */
@@ -154,7 +177,7 @@ function plainTextDelta(value: unknown): { message_id?: string; text: string } |
   const { message_id, text, ...rest } = delta as { message_id?: unknown; text?: unknown };
   if (typeof text !== "string" || Object.keys(rest).length > 0) return undefined;
   if (message_id === undefined) return { text };
-  return typeof message_id === "string" ? { message_id, text } : undefined;
+  return typeof message_id === "string" && isId(message_id) ? { message_id, text } : undefined;
 }
 
 function parseEvent(value: unknown): EventJson {

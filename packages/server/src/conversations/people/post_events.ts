@@ -3,10 +3,11 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import type { Database } from "../../database/database.ts";
 import { type Clock, sleep } from "../../kit/clock.ts";
 import { invalid } from "../../kit/invalid.ts";
-import { type ConversationRef, deletedMeanwhile, unlessGone } from "../conversation.ts";
+import { type ConversationRef, deletedMeanwhile, isId, unlessGone } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Log } from "../log/log.ts";
 import { placeBegunMessages } from "../messages/begun_messages.ts";
+import { messageIdOf, ROLES } from "../messages/event_message.ts";
 import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages/message_row.ts";
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
 import { Transcript } from "../timeline/transcript.ts";
@@ -54,7 +55,6 @@ const OF_MESSAGES = [
   "file_added",
   "source_added",
 ] as const satisfies (keyof EventJson)[];
-const ROLES = ["user", "assistant", "system"];
 
 /**
  * Appends events without a run, and stores their messages at the end of the active branch. Returns the cursor after them.
@@ -147,7 +147,7 @@ async function withoutPosted(
     values: [org, convId, sent, author],
   });
   const posted = new Set<string | undefined>(rows.map(({ id }) => id));
-  return events.filter((event) => !posted.has(messageOfEvent(event)));
+  return events.filter((event) => !posted.has(messageIdOf(event)));
 }
 
 /**
@@ -160,7 +160,7 @@ async function fold(
   { leaf, run, others }: Branch,
   events: readonly EventJson[],
 ): Promise<{ named: ReadonlySet<string>; changed: TranscriptMessageJson[] }> {
-  const ids = [...new Set(events.flatMap((event) => messageOfEvent(event) ?? []))];
+  const ids = [...new Set(events.flatMap((event) => messageIdOf(event) ?? []))];
   const rows = await tx.query<MessageRow>({
     name: "messages_named",
     text: `SELECT ${MESSAGE}, m.parts FROM runtime.messages m
@@ -176,7 +176,7 @@ async function fold(
   const transcript = new Transcript(rows.map(messageOf));
   let parent = leaf;
   for (const event of events) {
-    const id = messageOfEvent(event);
+    const id = messageIdOf(event);
     if (event.message) {
       if (transcript.has(id!))
         throw invalid("message_id", `There is a message ${id} already. Send another id.`);
@@ -214,12 +214,11 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
       delete message.replies;
     } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
       throw invalid("events", "This kind of event is written by the server alone.");
-    } else if (!event.custom && !event.status && !messageOfEvent(event)) {
+    } else if (!event.custom && !event.status && !messageIdOf(event)) {
       throw invalid("message_id", "The event has no message_id: name the message that it is part of.");
     }
-    const id = messageOfEvent(event);
-    if (id && !/^[\x20-\x7e]{1,200}$/.test(id))
-      throw invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
+    const id = messageIdOf(event);
+    if (id && !isId(id)) throw invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
     const size = Buffer.byteLength(entryText("", event));
     bytes += size;
     if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {
@@ -228,9 +227,4 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
     }
   }
   return events;
-}
-
-function messageOfEvent({ message, custom, ...event }: EventJson): string | undefined {
-  const part = OF_MESSAGES.map((kind) => event[kind]).find((body) => body !== undefined);
-  return (message ?? custom ?? part)?.message_id || undefined;
 }

@@ -10,9 +10,10 @@ import type { Context } from "../../kit/context.ts";
 import { orgAttributes, traceContext, traceparent } from "../../kit/telemetry.ts";
 import type { CheckedOutEngine, EngineCache } from "../engines/engine_cache.ts";
 import { runEngineTurn } from "../engines/engine_turn.ts";
-import { publishWithFiles } from "../files/event_files.ts";
+import { type Publish, publishWithFiles } from "../files/event_files.ts";
 import type { Files } from "../files/files.ts";
 import { Fenced, StreamGone } from "../log/log.ts";
+import { messageIdOf } from "../messages/event_message.ts";
 import type { MessageStore } from "../messages/message_store.ts";
 import { questionOf } from "../messages/question.ts";
 import { RecordedLog } from "../messages/recorded_log.ts";
@@ -189,7 +190,7 @@ async function runEngine(
     },
     (error) => log.error({ err: error, run: id }, "a run that has ended left an error behind"),
   );
-  const publish = publishWithFiles(files, run, (event: EventJson) => {
+  const push = publishWithFiles(files, run, (event: EventJson) => {
     bytes += event.text_delta ? Buffer.byteLength(event.text_delta.text ?? "") : JSON.stringify(event).length;
     if (bytes > runMaxBytes)
       throw new KhalaError(
@@ -203,9 +204,11 @@ async function runEngine(
     if (signal.aborted) return signal.reason as RunOutcome;
     checkedOut = scope.enter(() => engines.checkOut(run));
     active.resumable = checkedOut.engine.resumable === true;
+    const messageId = growingMessage(resumed) ?? context.newId();
+    const publish = publishOwn(deps.messages, run, [messageId, ...idsOf(resumed?.point.messages)], push);
     const turn = openTurn(context, {
       ...{ run, history, signal, trace, files, publish, publishOnBoard: deps.publish },
-      messageId: growingMessage(resumed) ?? context.newId(),
+      messageId,
       ...(resumed && { resume: { attempt: resumed.attempt, messages: resumed.point.messages } }),
       reportError: (error) => toolFailure(context, run, error),
     });
@@ -230,6 +233,32 @@ async function runEngine(
     scope.end();
     checkedOut?.release(discard || broken);
   }
+}
+
+/** Publishes events of the run's own messages. An id that is another message's fails the run: that one would be changed on devices. */
+function publishOwn(
+  messages: Pick<MessageStore, "has">,
+  run: ClaimedRun,
+  known: readonly string[],
+  publish: Publish,
+): Publish {
+  const own = new Set(known);
+  return (event) => {
+    const id = messageIdOf(event);
+    if (id === undefined || own.has(id)) return publish(event);
+    return messages.has(run, id).then((taken) => {
+      if (taken)
+        throw new Error(
+          `The engine sent an event with the message_id ${id}, which another message of the conversation has. Leave it out, or send one that is unique.`,
+        );
+      own.add(id);
+      return publish(event);
+    });
+  };
+}
+
+function idsOf(messages: readonly TranscriptMessageJson[] = []): string[] {
+  return messages.flatMap(({ message_id }) => message_id ?? []);
 }
 
 /** The user's message, and what is kept of the answers. */

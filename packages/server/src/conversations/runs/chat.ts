@@ -6,7 +6,7 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { invalid } from "../../kit/invalid.ts";
 import type { RateQuota } from "../../kit/quota.ts";
-import type { ConversationRef } from "../conversation.ts";
+import { type ConversationRef, isId } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
 import type { Branches } from "../messages/branches.ts";
@@ -35,7 +35,6 @@ export interface ChatDeps {
   readonly waitMs: number;
 }
 
-const MAX_ID = 200;
 /** The JSON encoding may be larger than the text. */
 const MAX_MESSAGE_BYTES = MAX_ENTRY_BYTES / 2;
 const MIN_ATTEMPTS = 20;
@@ -244,6 +243,6 @@ function checkCommand(command: ChatCommand): void {
 /** Refuses an id that cannot be stored. */
 export function checkId(field: string, value: string | undefined): void {
   if (value === undefined) return;
-  if (typeof value !== "string" || !/^[\x20-\x7e]+$/.test(value) || value.length > MAX_ID)
-    throw invalid(field, `${field} has 1 to ${MAX_ID} printable ASCII characters.`);
+  if (typeof value !== "string" || !isId(value))
+    throw invalid(field, `${field} has 1 to 200 printable ASCII characters.`);
 }

@@ -45,6 +45,27 @@ async function recording(engine?: EngineFactory) {
   return { server, turns };
 }
 
+test("an answer cannot take the id of another message, and later answers are stored", async () => {
+  const { server } = await recording(
+    engineOf(async function* ({ message }) {
+      if (message === "hello") yield { text_delta: { text: "hi" } };
+      else yield { text_delta: { message_id: "msg-1", text: message } };
+    }),
+  );
+  const convId = newConv();
+  const say = async (message: string) => {
+    await server.plane.chat(ada, { convId, message });
+    return ended(server, convId);
+  };
+  expect(await say("one")).toBe("finished");
+  expect(await say("two")).toBe("failed");
+  expect(await say("hello")).toBe("finished");
+  const live = (await eventsOf(server.log, convId)).flatMap(({ event }) => event.text_delta?.text ?? []);
+  expect(live).toEqual(["one", "hi"]);
+  const { messages = [] } = await server.plane.state(ada, convId);
+  expect(messages.map(({ parts }) => parts![0]!.text)).toEqual(["one", "one", "two", "hello", "hi"]);
+});
+
 describe("a message of parts", () => {
   test("reaches the engine with its files, the log, and the history of the next turn", async () => {
     const { server, turns } = await recording();

@@ -11,7 +11,7 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { sha256 } from "../../kit/hash.ts";
 import { invalid } from "../../kit/invalid.ts";
-import { type ConversationRef, deletedMeanwhile, unlessGone } from "../conversation.ts";
+import { type ConversationRef, deletedMeanwhile, isId, unlessGone } from "../conversation.ts";
 import { publishWithFiles } from "../files/event_files.ts";
 import type { Files } from "../files/files.ts";
 import { formatCursor } from "../log/cursor.ts";
@@ -44,7 +44,6 @@ export interface Decided {
 }
 
 const MAX_REASON = 1_000;
-const MAX_CALL_ID = 200;
 const RETRY_MS = 25;
 
 /**
@@ -190,8 +189,7 @@ function answerAgain(call: AwaitedCall, callId: string, hash: string): DecideToo
 }
 
 function checkDecision(callId: string, { approve, reason, output, error }: DecideToolRequestJson): void {
-  if (!/^[\x20-\x7e]+$/.test(callId) || callId.length > MAX_CALL_ID)
-    throw invalid("call_id", `call_id has 1 to ${MAX_CALL_ID} printable ASCII characters.`);
+  if (!isId(callId)) throw invalid("call_id", "call_id has 1 to 200 printable ASCII characters.");
   const given = [approve, output, error].filter((value) => value !== undefined);
   if (given.length !== 1) throw invalid("approve", "Send one of approve, output and error.");
   if (reason !== undefined && approve === undefined) throw invalid("reason", "A reason belongs to approve.");
