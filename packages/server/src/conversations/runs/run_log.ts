@@ -5,15 +5,24 @@ import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
 import { type Cursor, formatCursor } from "../log/cursor.ts";
 import { Fenced, type Log, type Position, StreamGone } from "../log/log.ts";
+import { jsonb } from "../messages/message_row.ts";
 
 /** The largest entry, in bytes. */
 export const MAX_ENTRY_BYTES = 256 << 10;
 
 const FIND_PAGE = { entries: 1_000, bytes: 16 << 20 };
 
-/** An event as an entry of the log. */
+/** An event as an entry of the log. What the table cannot hold is replaced here, so that devices show what is stored. */
 export function entryText(runId: string, event: EventJson): string {
-  return JSON.stringify({ run_id: runId, event });
+  const { text_delta, reasoning_delta } = event;
+  const delta = text_delta ?? reasoning_delta;
+  if (!delta) return jsonb({ run_id: runId, event });
+  // Half of a surrogate pair stays in a delta: the next one may have the other half.
+  const text = delta.text?.replaceAll("\0", "\ufffd") ?? "";
+  return JSON.stringify({
+    run_id: runId,
+    event: { [text_delta ? "text_delta" : "reasoning_delta"]: { ...delta, text } },
+  });
 }
 
 /**

@@ -66,6 +66,28 @@ test("an answer cannot take the id of another message, and later answers are sto
   expect(messages.map(({ parts }) => parts![0]!.text)).toEqual(["one", "one", "two", "hello", "hi"]);
 });
 
+test("characters that cannot be stored are replaced on devices as in the table", async () => {
+  const { server } = await recording(
+    engineOf(async function* ({ runId }) {
+      yield { text_delta: { text: "a\0b \ud83d" } };
+      yield { text_delta: { text: "\ude00" } };
+      yield { tool_call: { tool_call_id: `${runId}\0`, tool: "t", input: { "k\0": "\ud800" } } };
+    }),
+  );
+  const convId = newConv();
+  const { run_id: runId } = await server.plane.chat(ada, { convId, message: "hello" });
+  expect(await ended(server, convId)).toBe("finished");
+  const live = (await eventsOf(server.log, convId)).map(({ event }) => event);
+  const { messages = [] } = await server.plane.state(ada, convId);
+  const text = "a\ufffdb 😀";
+  const tool = { tool_call_id: `${runId}\ufffd`, tool: "t", input: { "k\ufffd": "\ufffd" } };
+  expect(messages.at(-1)!.parts).toEqual([{ text }, { tool }]);
+  expect(live.map(({ text_delta }) => text_delta?.text ?? "").join("")).toBe(text);
+  expect(live.flatMap(({ tool_call }) => tool_call ?? [])).toEqual([
+    { ...tool, message_id: messages.at(-1)!.message_id },
+  ]);
+});
+
 describe("a message of parts", () => {
   test("reaches the engine with its files, the log, and the history of the next turn", async () => {
     const { server, turns } = await recording();
