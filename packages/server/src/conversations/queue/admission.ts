@@ -74,8 +74,8 @@ export type Admission =
       readonly kind: "busy";
       readonly runId: string;
       readonly conversation: ConversationRef;
-      /** When the lease ends, if its renewal is overdue: the run's server may be lost. */
-      readonly overdueMs: number | undefined;
+      /** When to look again, if the run is about to end: it was stopped, or its server may be lost. */
+      readonly endsInMs: number | undefined;
     }
   /** The active run's lease has expired. */
   | { readonly kind: "lost" }
@@ -126,8 +126,9 @@ export async function admit(
   if (policy === "reject" || !opened) {
     const { leaseLeftMs } = conversation;
     // A live server renews when a third of the lease has passed.
-    const overdueMs = leaseLeftMs !== null && leaseLeftMs < options.leaseMs / 2 ? leaseLeftMs : undefined;
-    return { kind: "busy", runId: busyWith, conversation, overdueMs };
+    const isOverdue = leaseLeftMs !== null && leaseLeftMs < options.leaseMs / 2;
+    const endsInMs = isOverdue ? leaseLeftMs : (await isStopped(tx, caller.org, busyWith)) ? 0 : undefined;
+    return { kind: "busy", runId: busyWith, conversation, endsInMs };
   }
   if (queued >= options.queueLimit) {
     const message = `The conversation's queue is full (${options.queueLimit} messages). Send this message again later.`;
@@ -145,6 +146,17 @@ export async function admit(
     conversation,
     ...(policy === "interrupt" && { interrupts: busyWith, wakes: alive === null }),
   };
+}
+
+/** Whether somebody has stopped this run, which is active. */
+async function isStopped(tx: Tx, org: string, runId: string): Promise<boolean> {
+  const rows = await tx.query({
+    name: "conversation_run_stopped",
+    text: `SELECT 1 FROM runtime.conversation_runs
+      WHERE org_id = $1 AND run_id = $2 AND stop_requested IS NOT NULL`,
+    values: [org, runId],
+  });
+  return rows.length > 0;
 }
 
 interface KnownRun {

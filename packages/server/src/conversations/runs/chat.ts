@@ -92,9 +92,9 @@ export async function chat(
       case "busy":
         // Clients may reply as soon as they see the end: the run's row is updated a moment after its log.
         if (context.clock.now() >= deadline) throw busy(admission.runId);
-        if (admission.overdueMs !== undefined) {
-          // Its server may be lost: it renews its lease, or the run is taken over.
-          await sleep(context.clock, Math.min(Math.max(admission.overdueMs, 5), OVERDUE_CHECK_MS));
+        if (admission.endsInMs !== undefined) {
+          // It ends, or its server renews the lease, or the run is taken over.
+          await sleep(context.clock, Math.min(Math.max(admission.endsInMs, END_CHECK_MS), OVERDUE_CHECK_MS));
           break;
         }
         if (!(await hasEndInLog(log, admission.conversation, admission.runId))) throw busy(admission.runId);

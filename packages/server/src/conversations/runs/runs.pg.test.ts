@@ -65,6 +65,37 @@ test("a stop ends the run and keeps its text, and the conversation accepts the n
   await plane.chat(ada, { convId: conv, message: "again" });
 });
 
+test("a message after a stop waits for the end of the stopped run", async () => {
+  await using servers = await Servers.open();
+  const end = Promise.withResolvers<void>();
+  let looks = 0;
+  const { plane, log } = await servers.start({
+    engine: engineOf(async function* ({ message }) {
+      yield { text_delta: { text: `to ${message}` } };
+      if (message === "slow") await end.promise;
+    }),
+    wrapDatabase: (database) => ({
+      ...database,
+      interactive: (work) => database.interactive(work).finally(() => looks++),
+    }),
+  });
+  const conv = convId();
+  await plane.chat(ada, { convId: conv, message: "slow" });
+  const asked = await until("some text", async () =>
+    (await eventsOf(log, conv)).find(({ event }) => event.message),
+  );
+  await plane.stopRun(ada, conv);
+  const before = looks;
+  let refused: unknown;
+  const next = plane.chat(ada, { convId: conv, regenerate: asked.event.message!.message_id!, message: "" });
+  next.catch((error) => {
+    refused = error;
+  });
+  await until("it has looked twice", () => looks > before + 1 || refused);
+  end.resolve();
+  expect(await next).toMatchObject({ message_id: asked.event.message!.message_id });
+});
+
 test.each([
   ["with a wakeup", true, 60_000],
   ["with the next renewal when the wakeup is lost", false, 6_000],
