@@ -8,6 +8,7 @@ type Fetch = typeof globalThis.fetch;
  * that `stop()` and `abortRun()` mean what they say. A page that is closed or reloaded aborts nothing, and its run continues.
  */
 export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(input, init)): Fetch {
+  const stops = new Set<Promise<void>>();
   return async (input, init) => {
     const request = typeof input === "string" || input instanceof URL ? undefined : input;
     const signal = init?.signal ?? request?.signal;
@@ -15,7 +16,8 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
     signal.throwIfAborted();
     // The request continues until the answer names its run: otherwise nobody could stop the run it has started.
     const leaving = new AbortController();
-    const sent = fetch(input, { ...init, signal: leaving.signal });
+    // The server has to know of a stop before the next message, which finds the conversation busy otherwise.
+    const sent = Promise.all(stops).then(() => fetch(input, { ...init, signal: leaving.signal }));
     const headers = new Headers(init?.headers ?? request?.headers);
     const stop = async () => {
       try {
@@ -39,7 +41,8 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
       signal.addEventListener(
         "abort",
         () => {
-          void stop();
+          const stopping = stop().finally(() => stops.delete(stopping));
+          stops.add(stopping);
           reject(signal.reason);
         },
         { once: true },
