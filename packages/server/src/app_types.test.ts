@@ -55,6 +55,41 @@ test("event.data has the type of its schema: zod, valibot, arktype, protobuf", (
   });
 });
 
+test("project returns the literals of its document's unions, without a cast", () => {
+  interface Ticket {
+    readonly status: "open" | "closed";
+    readonly note?: string | undefined;
+    readonly labels: readonly { readonly colour: "red" | "blue" }[];
+  }
+  const model = defineModel({
+    topic: "app.tickets",
+    prefix: "ticket",
+    orderBy: ["-status"],
+    by: ["status"],
+    streams: [tasks],
+    project(before: Ticket | null, event) {
+      if (event.type === "task.moved") return before && { ...before, status: "closed" };
+      return event.type === "task.added" ? { status: "open", note: event.data.title, labels: [{ colour: "red" }] } : tombstone;
+    },
+  });
+  expectTypeOf(model.audience).parameter(0).toEqualTypeOf<Ticket>();
+  const short = defineModel({
+    topic: "app.short",
+    prefix: "short",
+    streams: [tasks],
+    project: (before: Ticket | null, event) =>
+      event.type === "task.added" ? before && { ...before, status: "open" } : before,
+  });
+  expectTypeOf(short.audience).parameter(0).toEqualTypeOf<Ticket>();
+  defineModel({
+    topic: "app.misspelt",
+    prefix: "misspelt",
+    streams: [tasks],
+    // @ts-expect-error: a ticket is open or closed.
+    project: (_before: Ticket | null, _event) => ({ status: "opened", labels: [] }),
+  });
+});
+
 test("a model that declares fields reads its document from project, and refuses other fields", () => {
   const ordered = defineModel({
     topic: "app.ordered",

@@ -46,7 +46,7 @@ export interface ModelDefinition<
   readonly project: (
     document: Document | null,
     event: EventsOf<Streams>,
-  ) => (Document | typeof tombstone | null) & Fields<Order, Field, NoInfer<Document>>;
+  ) => (Document | Literals<Document> | typeof tombstone | null) & Fields<Order, Field, NoInfer<Document>>;
   /** Default: the whole org. Return subjects to narrow it; null or none is the whole org. */
   readonly audience?: (document: Document, event: EventsOf<Streams>) => readonly string[] | null | undefined;
   /** Pure: when a document expires, RFC 3339, such as a field of it; null or none: never. Default: documents do not expire. */
@@ -58,6 +58,16 @@ export interface ModelDefinition<
   /** Fields that partition the topic: clients follow `topic?<field>=<value>`. Lists may be filtered by them, too. */
   readonly by?: readonly Field[];
 }
+
+/**
+ * Keeps the literals of what a projection returns: without it TypeScript reads `status: "open"` as any text, before it
+ * compares it with `"open" | "closed"`. Admits nothing that a document does not. Three levels of objects and lists,
+ * because a type of any JSON has no end.
+ */
+type Literals<Document> = LiteralFields<Document, 1, 2, 3>;
+type LiteralFields<Value, Level, Next = never, Last = never> = [Level] extends [never]
+  ? never
+  : { [Key in keyof Value]: (Value[Key] & ("" | 0 | false)) | LiteralFields<Value[Key], Next, Last> };
 
 /**
  * The type of a document that is used above `project`. TypeScript reads the type of the document from there, and an
@@ -115,7 +125,7 @@ export function defineModel<
     prefix,
     streams: definition.streams,
     id: id ?? ((event) => event.streamId),
-    project,
+    project: project as Model<Document>["project"],
     audience(document, event) {
       const subjects = audience?.(document, event);
       return subjects?.length ? [...new Set(subjects.filter(isNameable))].sort() : null;
