@@ -53,6 +53,15 @@ test("replaces a refused token once, and then reports the refusal", async () => 
   expect(hopeless.calls).toHaveLength(2);
 });
 
+test("names the path that a development server answers with a page of its own", async () => {
+  const page = () => new Response("<!doctype html>", { headers: { "content-type": "text/html; charset=utf-8" } });
+  const { http } = served(page);
+  await expect(http.request("GET", "/approvals")).rejects.toMatchObject({
+    code: "invalid_request",
+    message: /^GET \/approvals was answered with HTTP 200 and text\/html, not by Khala\./,
+  });
+});
+
 test("throws the server's error with its details", async () => {
   const { http } = served(() => refused(503, "overloaded"));
   await expect(http.request("GET", "/x")).rejects.toMatchObject({

@@ -105,6 +105,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
         answer = await send(method, path, fresh.text, options);
       }
       if (answer.status >= 400) throw refusal(answer);
+      if (answer.body === FOREIGN) throw foreign(method, path, answer);
       return answer;
     },
     async diagnose(token) {
@@ -132,14 +133,25 @@ function originOf(url: string, base: string): string | undefined {
   }
 }
 
+/** The body of an answer that is no JSON, such as a page of a proxy. */
+const FOREIGN = Symbol("foreign");
+
 function bodyOf(text: string): unknown {
   if (text === "") return undefined;
   try {
     return JSON.parse(text);
   } catch {
-    // Not JSON, such as a proxy's error page. The status decides.
-    return undefined;
+    return FOREIGN;
   }
+}
+
+/** Development servers answer paths that they do not know with the app's page, and with 200. */
+function foreign(method: string, path: string, { status, headers }: Answer): KhalaError {
+  const type = headers.get("content-type")?.split(";")[0] ?? "no type";
+  return new KhalaError(
+    "invalid_request",
+    `${method} ${path} was answered with HTTP ${status} and ${type}, not by Khala. Check the client's \`url\`, and that a proxy passes this path on.`,
+  );
 }
 
 function refusal({ status, body }: Answer): KhalaError {
