@@ -69,7 +69,7 @@ Examples:
   khala dev                                   a server for development; prints commands to try
   khala append run hello run.started '{"title":"Hello"}'
   khala tail runtime.run_summaries            follow the documents of a topic
-  khala chat "How is the weather in Oslo?"    send a message to the agent
+  khala chat "Hello"                          send a message to the engine
   khala doctor                                check this machine, and print how to fix problems
 
 Settings come from the environment (khala config lists them); options override it.

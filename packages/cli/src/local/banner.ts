@@ -72,23 +72,25 @@ function sync(url: string, { models }: Pick<App, "models">): Section | undefined
     const [event] = Object.entries(stream?.events ?? {});
     if (!stream || !event) continue;
     const [type, schema] = event;
-    const body = JSON.stringify({ events: [{ event_id: "1", type, data: sampleOf(schema) }] });
+    const follow = [
+      `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
+      `${COMMAND} tail ${model.topic} --url ${url}`,
+    ];
+    const data = sampleOf(schema);
+    if (data === undefined) return { title: "Read the documents of a topic, and follow it live:", lines: follow };
+    const body = JSON.stringify({ events: [{ event_id: "1", type, data }] });
     return {
       title: "Append an event, read its document, and follow the topic live:",
-      lines: [
-        `curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`,
-        `curl -s ${url}/sync/v1/list/${model.topic} ${AUTH}`,
-        `${COMMAND} tail ${model.topic} --url ${url}`,
-      ],
+      lines: [`curl -s ${url}${stream.path}/hello/events ${AUTH} ${JSON_BODY} -d '${body}'`, ...follow],
     };
   }
   return undefined;
 }
 
 function chat(url: string): Section {
-  const body = JSON.stringify({ conv_id: "hello", message: "How is the weather in Oslo?" });
+  const body = JSON.stringify({ conv_id: "hello", message: "Hello" });
   return {
-    title: "Send a message to the agent, and read the conversation:",
+    title: "Send a message to the engine, and read the conversation:",
     lines: [`curl -s ${url}/chat ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${url}/chat/hello ${AUTH}`],
   };
 }
@@ -98,6 +100,7 @@ function work(url: string, { agents, schemas }: Pick<App, "agents" | "schemas">)
   if (type === undefined) return undefined;
   const schema = schemas[type];
   const payload = schema ? sampleOf(schema) : { topic: "Otters" };
+  if (payload === undefined) return undefined;
   const body = JSON.stringify({ type, payload });
   const path = `${url}/blackboard/v1/artifacts`;
   return {

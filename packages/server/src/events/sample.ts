@@ -1,15 +1,15 @@
 import { inputJsonSchema } from "../kit/standard_schema.ts";
 import type { EventSchema } from "./event_schema.ts";
 
-/** Sample data for a schema: its first field, and the required ones. Empty where the schema does not list its fields. */
+/** Sample data for a schema: its first field, and the required ones. Undefined where the library does not describe its schemas. */
 export function sampleOf(schema: EventSchema): unknown {
   if (!("~standard" in schema)) return sampleOfMessage(schema);
   try {
     const described: JsonSchema | undefined = inputJsonSchema(schema);
-    return described ? sampleOfJson(described) : {};
+    return described && sampleOfJson(described);
   } catch {
     // A payload may have a schema that JSON Schema cannot express.
-    return {};
+    return undefined;
   }
 }
 

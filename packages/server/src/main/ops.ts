@@ -102,11 +102,14 @@ function appendExample({ models, streams }: App): ExampleRequestJson | undefined
       const [event] = Object.entries(events);
       if (!stream || !event) continue;
       const [type, schema] = event;
+      const data = sampleOf(schema) as JsonObject | undefined;
+      // A request that the server refuses is no example.
+      if (!data) continue;
       return {
         plane: "sync",
         name: type,
         path: `${stream.path}/hello/events`,
-        body: { events: [{ event_id: "1", type, data: sampleOf(schema) as JsonObject }] },
+        body: { events: [{ event_id: "1", type, data }] },
         scope: stream.scope,
       };
     }
@@ -128,7 +131,8 @@ function publishExample({ agents, schemas }: App): ExampleRequestJson | undefine
   const type = agents[0]?.consumes[0];
   if (type === undefined) return undefined;
   const schema = schemas[type];
-  const payload = (schema ? sampleOf(schema) : { topic: "Otters" }) as JsonObject;
+  const payload = (schema ? sampleOf(schema) : { topic: "Otters" }) as JsonObject | undefined;
+  if (!payload) return undefined;
   return {
     plane: "blackboard",
     name: type,
