@@ -9,6 +9,7 @@ export {
   type StaleTopicDetail,
 } from "./errors.ts";
 export { INEXACT_INTEGER, inexactInteger, inexactIntegerError, inexactNumber } from "./exact_integers.ts";
+export { foldMessages } from "./fold_messages.ts";
 export {
   CONV_ID,
   CONVERSATION_CHANNEL,

@@ -1,3 +1,4 @@
+import { foldMessages } from "@khala/contracts";
 import type {
   BranchChangedJson,
   EventFrameJson,
@@ -11,18 +12,6 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 import type { ConversationFrame, ConversationState } from "./source.ts";
-import {
-  addPart,
-  addToolCall,
-  addToolResult,
-  appendText,
-  changeMessage,
-  cutBack,
-  decideToolCall,
-  replaceMessage,
-  reuseObjects,
-} from "./transcript_messages.ts";
-
 /** How a run ended. */
 export type RunOutcome = {
   readonly run_id: string;
@@ -152,70 +141,28 @@ function waitOf(run: RunJson | null, event: EventJson): Pick<RunJson, "waits_for
 
 function applyEvent(before: Transcript, runId: string, event: EventJson): Transcript {
   if (event.run_started) return { ...before, outcome: undefined, activity: undefined };
-  if (event.run_finished)
-    return ended(before, "done", { run_id: runId, status: "finished", ...event.run_finished });
-  if (event.run_failed)
-    return ended(before, "failed", { run_id: runId, status: "failed", ...event.run_failed });
-  if (event.run_stopped)
-    return ended(before, "stopped", { run_id: runId, status: "stopped", ...event.run_stopped });
   if (event.status) return { ...before, activity: event.status.text ?? "" };
-  if (event.branch_changed) return onBranch(before, event.branch_changed);
-  const messages = said(before.messages, runId, event);
+  if (event.branch_changed && isIncomplete(before, event.branch_changed))
+    return { ...before, cursor: "", seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
+  const messages = foldMessages(before.messages, runId, event);
+  const { run_finished, run_failed, run_stopped } = event;
+  if (run_finished) return ended(before, messages, { run_id: runId, status: "finished", ...run_finished });
+  if (run_failed) return ended(before, messages, { run_id: runId, status: "failed", ...run_failed });
+  if (run_stopped) return ended(before, messages, { run_id: runId, status: "stopped", ...run_stopped });
+  if (event.branch_changed) return { ...before, messages };
   return messages === before.messages ? before : { ...before, messages, activity: undefined };
 }
 
-/** Another branch is active. One that the event does not have is read again: without a cursor a snapshot replaces everything. */
-function onBranch(
-  before: Transcript,
-  { parent_id = "", messages = [], reload }: BranchChangedJson,
-): Transcript {
-  const last = before.messages.findIndex(({ message_id }) => message_id === parent_id);
-  const unknown = parent_id !== "" && last < 0 && before.messages.length > 0;
-  if (reload || unknown)
-    return { ...before, cursor: "", seq: "0", memory: { ...before.memory, exact: false, resyncing: true } };
-  return { ...before, messages: [...before.messages.slice(0, last + 1), ...messages] };
+/** Whether the event does not have the whole branch. Without a cursor it is read again, and a snapshot replaces everything. */
+function isIncomplete({ messages }: Transcript, { parent_id = "", reload }: BranchChangedJson): boolean {
+  if (reload) return true;
+  return (
+    parent_id !== "" && messages.length > 0 && !messages.some(({ message_id }) => message_id === parent_id)
+  );
 }
 
-function said(
-  messages: readonly TranscriptMessageJson[],
-  runId: string,
-  event: EventJson,
-): readonly TranscriptMessageJson[] {
-  const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
-    changeMessage(messages, { id: id ?? "", runId }, make);
-  const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
-  const { file_added, source_added, run_resumed } = event;
-  if (message) return replaceMessage(messages, runId, message);
-  if (text_delta) return change(text_delta.message_id, (there) => appendText(there, "text", text_delta.text));
-  if (reasoning_delta)
-    return change(reasoning_delta.message_id, (there) =>
-      appendText(there, "reasoning", reasoning_delta.text),
-    );
-  if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
-  if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
-  const decided = event.tool_approval_requested ?? event.tool_approval_decided;
-  if (decided) return decideToolCall(messages, decided);
-  if (file_added?.file) {
-    const { message_id, file } = file_added;
-    return change(message_id, (there) => addPart(there, { file }));
-  }
-  if (source_added?.source) {
-    const { message_id, source } = source_added;
-    return change(message_id, (there) => addPart(there, { source }));
-  }
-  // One without a message is an event, and part of none.
-  if (custom?.message_id) return change(custom.message_id, (there) => addPart(there, { custom }));
-  if (run_resumed) return cutBack(messages, runId, run_resumed);
-  return messages;
-}
-
-function ended(before: Transcript, status: string, outcome: RunOutcome): Transcript {
+function ended(before: Transcript, messages: Transcript["messages"], outcome: RunOutcome): Transcript {
   const { run_id } = outcome;
-  const streams = (message: TranscriptMessageJson) =>
-    message.run_id === run_id && message.status === "streaming";
-  const messages = before.messages.some(streams)
-    ? before.messages.map((message) => (streams(message) ? { ...message, status } : message))
-    : before.messages;
   const run = before.run?.run_id === run_id ? null : before.run;
   const memory = { ...before.memory, ended: remember(before.memory.ended, run_id) };
   return { ...before, messages, run, outcome, activity: undefined, memory };
@@ -265,6 +212,20 @@ function merged(
     return replacement ?? message;
   });
   return reuseObjects(before, [...kept, ...byId.values()]);
+}
+
+/** The newer messages, reusing equal objects of the older ones. */
+function reuseObjects(
+  before: readonly TranscriptMessageJson[],
+  after: readonly TranscriptMessageJson[],
+): readonly TranscriptMessageJson[] {
+  const known = new Map(before.map((message) => [message.message_id, message]));
+  const next = after.map((message) => {
+    const old = known.get(message.message_id);
+    return old && (old === message || JSON.stringify(old) === JSON.stringify(message)) ? old : message;
+  });
+  const same = next.length === before.length && next.every((message, i) => message === before[i]);
+  return same ? before : next;
 }
 
 function remember(runs: readonly string[], runId: string): readonly string[] {

@@ -37,6 +37,9 @@ export interface LeasedRun extends ConversationId {
   readonly fence: bigint;
 }
 
+/** The roles of messages. */
+export const ROLES: readonly string[] = ["user", "assistant", "system"];
+
 /** Whether a text can be the id of a message, a tool call or a key: 1 to 200 printable ASCII characters. */
 export function isId(text: string): boolean {
   return /^[\x20-\x7e]{1,200}$/.test(text);

@@ -1,8 +1,8 @@
 import { fromJson, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type EventJson, EventSchema, type RunFinishedJson } from "@khala/contracts/conversation/v1";
 import type { Clock } from "../../kit/clock.ts";
-import { isId } from "../conversation.ts";
-import { messageIdOf, ROLES } from "../messages/event_message.ts";
+import { isId, ROLES } from "../conversation.ts";
+import { messageIdOf } from "../timeline/timeline.ts";
 import type { Engine, EngineEvent, Turn } from "./engine.ts";
 
 /** The time that an engine has to end after its signal aborts. */

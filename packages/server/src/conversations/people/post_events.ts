@@ -3,13 +3,13 @@ import type { EventJson, TranscriptMessageJson } from "@khala/contracts/conversa
 import type { Database } from "../../database/database.ts";
 import { type Clock, sleep } from "../../kit/clock.ts";
 import { invalid } from "../../kit/invalid.ts";
-import { type ConversationRef, deletedMeanwhile, isId, unlessGone } from "../conversation.ts";
+import { type ConversationRef, deletedMeanwhile, isId, ROLES, unlessGone } from "../conversation.ts";
 import { formatCursor } from "../log/cursor.ts";
 import type { Log } from "../log/log.ts";
 import { placeBegunMessages } from "../messages/begun_messages.ts";
-import { messageIdOf, ROLES } from "../messages/event_message.ts";
 import { jsonb, MESSAGE, type MessageRow, messageOf, wordsOf } from "../messages/message_row.ts";
 import { entryText, MAX_ENTRY_BYTES } from "../runs/run_log.ts";
+import { messageIdOf } from "../timeline/timeline.ts";
 import { Transcript } from "../timeline/transcript.ts";
 
 /** The author of a post, and the events it may contain. */

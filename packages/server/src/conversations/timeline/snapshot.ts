@@ -12,7 +12,7 @@ import type { Position } from "../log/log.ts";
 import { type MessageRow, messageOf, positionOf } from "../messages/message_row.ts";
 import type { MessageStore, PageLimits, Tail } from "../messages/message_store.ts";
 import type { ConversationReader } from "./reader.ts";
-import { endsRun, readEntry, type TimelineEvent } from "./timeline.ts";
+import { endsRun, messageIdOf, readEntry, type TimelineEvent } from "./timeline.ts";
 import { type RunEnd, Transcript } from "./transcript.ts";
 
 /** The newest messages of a conversation at a position of its log. */
@@ -166,11 +166,4 @@ class TailFold {
 
 function laterOf(a: Position, b: Position | undefined): Position {
   return b && b.seq > a.seq ? b : a;
-}
-
-function messageIdOf(event: EventJson): string | undefined {
-  const { message, text_delta, reasoning_delta, tool_call, tool_result, file_added, source_added, custom } =
-    event;
-  const body = message ?? text_delta ?? reasoning_delta ?? tool_call ?? tool_result;
-  return (body ?? file_added ?? source_added ?? custom)?.message_id;
 }

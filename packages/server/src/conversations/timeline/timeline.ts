@@ -103,6 +103,15 @@ export function endsRun({ event }: Pick<TimelineEvent, "event">): boolean {
   return (event.run_finished ?? event.run_failed ?? event.run_stopped) !== undefined;
 }
 
+/** The message that an event is, or is part of; undefined when it names none. */
+export function messageIdOf(event: EventJson): string | undefined {
+  const { message, text_delta, reasoning_delta, tool_call, tool_result } = event;
+  const { tool_approval_requested, tool_approval_decided, file_added, source_added, custom } = event;
+  const words = message ?? text_delta ?? reasoning_delta;
+  const call = tool_call ?? tool_result ?? tool_approval_requested ?? tool_approval_decided;
+  return (words ?? call ?? file_added ?? source_added ?? custom)?.message_id || undefined;
+}
+
 /** The prefix of entries written by this server. Matching it avoids parsing and encoding each one again. */
 const WRITTEN = /^\{"run_id":"([0-9A-Za-z-]*)","event":\{"(\w+)":/;
 const ENDS = new Set(["run_finished", "run_failed", "run_stopped"]);

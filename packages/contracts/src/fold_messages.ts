@@ -1,4 +1,6 @@
 import type {
+  BranchChangedJson,
+  EventJson,
   MessageJson,
   PartJson,
   RunResumedJson,
@@ -7,12 +9,63 @@ import type {
   ToolJson,
   ToolResultJson,
   TranscriptMessageJson,
-} from "@khala/contracts/conversation/v1";
+} from "./conversation_v1.ts";
 
 type Messages = readonly TranscriptMessageJson[];
 
+/**
+ * The messages of a conversation after one more event of its log; the same array when none changed. The server stores and the
+ * client shows what this makes. Objects that did not change stay the same.
+ */
+export function foldMessages(messages: Messages, runId: string, event: EventJson): Messages {
+  const change = (id: string | undefined, make: (message: TranscriptMessageJson) => TranscriptMessageJson) =>
+    changeMessage(messages, { id: id ?? "", runId }, make);
+  const { message, text_delta, reasoning_delta, tool_call, tool_result, custom } = event;
+  const { file_added, source_added, run_resumed, branch_changed } = event;
+  if (message) return replaceMessage(messages, runId, message);
+  if (text_delta) return change(text_delta.message_id, (there) => appendText(there, "text", text_delta.text));
+  if (reasoning_delta)
+    return change(reasoning_delta.message_id, (there) =>
+      appendText(there, "reasoning", reasoning_delta.text),
+    );
+  if (tool_call) return change(tool_call.message_id, (there) => addToolCall(there, tool_call));
+  if (tool_result) return change(tool_result.message_id, (there) => addToolResult(there, tool_result));
+  const decided = event.tool_approval_requested ?? event.tool_approval_decided;
+  if (decided) return decideToolCall(messages, decided);
+  if (file_added?.file) {
+    const { message_id, file } = file_added;
+    return change(message_id, (there) => addPart(there, { file }));
+  }
+  if (source_added?.source) {
+    const { message_id, source } = source_added;
+    return change(message_id, (there) => addPart(there, { source }));
+  }
+  // One without a message is an event, and part of none.
+  if (custom?.message_id) return change(custom.message_id, (there) => addPart(there, { custom }));
+  if (run_resumed) return cutBack(messages, runId, run_resumed);
+  if (branch_changed) return switchBranch(messages, branch_changed);
+  if (event.run_finished) return endMessages(messages, runId, "done");
+  if (event.run_failed) return endMessages(messages, runId, "failed");
+  if (event.run_stopped) return endMessages(messages, runId, "stopped");
+  return messages;
+}
+
+/** Another branch is active: it replaces what follows its parent, or everything, if the parent is unknown. */
+function switchBranch(messages: Messages, { parent_id, messages: branch = [] }: BranchChangedJson): Messages {
+  const last = messages.findLastIndex(({ message_id }) => message_id === parent_id);
+  return [...messages.slice(0, last + 1), ...branch];
+}
+
+/** The messages after the end of a run. */
+function endMessages(messages: Messages, runId: string, status: string): Messages {
+  const streams = (message: TranscriptMessageJson) =>
+    message.run_id === runId && message.status === "streaming";
+  if (!messages.some(streams)) return messages;
+  return messages.map((message) => (streams(message) ? { ...message, status } : message));
+}
+
 /** The messages with one of them changed, or created: then it follows the last one, and has the time of its run. */
-export function changeMessage(
+function changeMessage(
   messages: Messages,
   { id, runId }: { readonly id: string; readonly runId: string },
   change: (message: TranscriptMessageJson) => TranscriptMessageJson,
@@ -36,7 +89,7 @@ export function changeMessage(
 }
 
 /** The messages with a whole one, in the place of the one with its id. */
-export function replaceMessage(messages: Messages, runId: string, message: MessageJson): Messages {
+function replaceMessage(messages: Messages, runId: string, message: MessageJson): Messages {
   const { message_id: id = "", role = "assistant", text = "", parts = [], author, created_at } = message;
   const index = messages.findLastIndex(({ message_id }) => message_id === id);
   const known = messages[index];
@@ -72,7 +125,7 @@ function append(messages: Messages, message: TranscriptMessageJson): Messages {
 }
 
 /** The messages after a run was resumed: its own are cut back to those that are kept. What a person wrote stays. */
-export function cutBack(messages: Messages, runId: string, { kept = [] }: RunResumedJson): Messages {
+function cutBack(messages: Messages, runId: string, { kept = [] }: RunResumedJson): Messages {
   const counts = new Map(kept.map(({ message_id = "", parts = 0 }) => [message_id, parts]));
   const isOwn = ({ run_id, role }: TranscriptMessageJson) => run_id === runId && role !== "user";
   const gone = new Map<string | undefined, TranscriptMessageJson>();
@@ -119,12 +172,12 @@ function createdAtOf(messages: Messages, runId: string): string | undefined {
 }
 
 /** The message with one more part. */
-export function addPart(message: TranscriptMessageJson, part: PartJson): TranscriptMessageJson {
+function addPart(message: TranscriptMessageJson, part: PartJson): TranscriptMessageJson {
   return { ...message, parts: [...(message.parts ?? []), part] };
 }
 
 /** The message with text appended. */
-export function appendText(
+function appendText(
   message: TranscriptMessageJson,
   kind: "text" | "reasoning",
   text = "",
@@ -136,7 +189,7 @@ export function appendText(
 }
 
 /** The message with a tool call. */
-export function addToolCall(
+function addToolCall(
   message: TranscriptMessageJson,
   { tool_call_id = "", tool = "", input = null, waits_for }: ToolCallJson,
 ): TranscriptMessageJson {
@@ -144,7 +197,7 @@ export function addToolCall(
 }
 
 /** The messages with a tool call that needs a decision, or has it. */
-export function decideToolCall(
+function decideToolCall(
   messages: Messages,
   { message_id = "", tool_call_id, decision }: ToolApprovalDecidedJson,
 ): Messages {
@@ -158,7 +211,7 @@ export function decideToolCall(
 }
 
 /** The message with a tool result, merged with its call. */
-export function addToolResult(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
+function addToolResult(message: TranscriptMessageJson, result: ToolResultJson): TranscriptMessageJson {
   const { tool_call_id = "", tool = "", output, error } = result;
   const { parts = [] } = message;
   const index = parts.findIndex((part) => part.tool?.tool_call_id === tool_call_id);
@@ -169,20 +222,6 @@ export function addToolResult(message: TranscriptMessageJson, result: ToolResult
   };
   const part: PartJson = { tool: answered };
   return { ...message, parts: index < 0 ? [...parts, part] : replaced(parts, index, part) };
-}
-
-/** The newer messages, reusing equal objects of the older ones. */
-export function reuseObjects(
-  before: readonly TranscriptMessageJson[],
-  after: readonly TranscriptMessageJson[],
-): readonly TranscriptMessageJson[] {
-  const known = new Map(before.map((message) => [message.message_id, message]));
-  const next = after.map((message) => {
-    const old = known.get(message.message_id);
-    return old && (old === message || JSON.stringify(old) === JSON.stringify(message)) ? old : message;
-  });
-  const same = next.length === before.length && next.every((message, i) => message === before[i]);
-  return same ? before : next;
 }
 
 /** `Array.prototype.with`, which does not exist on every phone. */
