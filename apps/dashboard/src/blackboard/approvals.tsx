@@ -107,7 +107,7 @@ export function Approvals({ approvals, onDecided }: ApprovalsProps) {
 }
 
 function outcomeOf({ approval: { task }, approved }: Decision): string {
-  if (!task) return approved ? "Approved. The run goes on." : "Rejected. The run goes on without it.";
+  if (!task) return approved ? "Approved. The run continues." : "Rejected. The run continues without it.";
   return approved ? "Approved. The task is queued." : "Rejected. The task is now a dead letter.";
 }
 
@@ -171,7 +171,7 @@ function RejectDialog(props: {
       about={
         props.ofTask
           ? "The task becomes a dead letter. It can be replayed from there."
-          : "The tool is not executed. The engine is told, and the run goes on."
+          : "The tool is not executed. The engine receives the rejection, and the run continues."
       }
       actions={
         <>

@@ -4,6 +4,7 @@ import { StateBadge } from "../ui/feedback/state_badge.tsx";
 import { type MessageActions, MessageBar, MessageEditor } from "./message_actions.tsx";
 import { PartView, waitOf } from "./message_parts.tsx";
 import type { Message } from "./types.ts";
+import "./messages.css";
 
 /** How near the end counts as reading along. */
 const NEAR_PX = 48;

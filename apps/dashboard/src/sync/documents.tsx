@@ -136,7 +136,7 @@ function NoDocuments({ search, onClear }: { readonly search: string; readonly on
   const clear = <Button onClick={onClear}>Clear search</Button>;
   return (
     <Empty title={`No document contains “${search}”`} icon="search" action={clear}>
-      The search looks at keys and content, whatever the case. Content over 64 KiB is not searched.
+      The search covers keys and content, in upper and lower case. Content over 64 KiB is not searched.
     </Empty>
   );
 }

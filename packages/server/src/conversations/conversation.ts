@@ -31,6 +31,9 @@ export interface Conversation extends ConversationRef {
   readonly untold: boolean;
 }
 
+/** How a message is handled while a run is active. */
+export type BusyPolicy = "reject" | "queue" | "interrupt";
+
 /** A run whose lease this server holds, with the fencing token: nothing is written for one that has lost it. */
 export interface LeasedRun extends ConversationId {
   readonly runId: string;

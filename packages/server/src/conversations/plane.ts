@@ -20,7 +20,7 @@ import type {
 import type { FailedRunJson } from "@khala/contracts/ops/v1";
 import type { Caller } from "../access/viewer.ts";
 import type { Service } from "../kit/service.ts";
-import type { ConversationId } from "./conversation.ts";
+import type { BusyPolicy, ConversationId } from "./conversation.ts";
 import type { ErasedConversations, Erasure } from "./erasure.ts";
 import type { ByteRange } from "./files/file_store.ts";
 import type { NewFile, StoredFile } from "./files/files.ts";
@@ -30,9 +30,6 @@ import type { ConversationMetrics } from "./metrics.ts";
 import type { StartPosition, TimelineSubscriber } from "./timeline/attachment.ts";
 import type { TimelineEvent } from "./timeline/timeline.ts";
 import type { CallDecision } from "./waiting/decide.ts";
-
-/** How a message is handled while a run is active. */
-export type BusyPolicy = "reject" | "queue" | "interrupt";
 
 /** A message that starts a run. */
 export interface ChatCommand extends ForkRequest {

@@ -6,6 +6,7 @@ import { countText } from "../../ui/format/numbers.ts";
 import { useWidth } from "../../ui/hooks.ts";
 import { type FlowEdge, type FlowGraph, type FlowNode, flowShape } from "./flow_graph.ts";
 import { type BoardFlowNode, flowNodeTypes } from "./flow_nodes.tsx";
+import "./flow.css";
 
 export interface FlowViewProps {
   readonly graph: FlowGraph;

@@ -3,10 +3,9 @@ import { KhalaError } from "@khala/contracts";
 import type { ClientToolJson, PartJson } from "@khala/contracts/conversation/v1";
 import type { Caller } from "../../access/viewer.ts";
 import type { Database } from "../../database/database.ts";
-import type { Conversation, ConversationRef } from "../conversation.ts";
+import type { BusyPolicy, Conversation, ConversationRef } from "../conversation.ts";
 import { type ForkRequest, type PlacedContent, resolveFork } from "../messages/fork.ts";
 import { insertQuestion, type Question, type StoredQuestion } from "../messages/question.ts";
-import type { BusyPolicy } from "../plane.ts";
 import { shortLine } from "../runs/outcome.ts";
 
 type Tx = Pick<Database, "query">;

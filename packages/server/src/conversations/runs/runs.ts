@@ -260,10 +260,8 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
         return await store();
       } catch (error) {
         if (clock.now() >= deadline) throw error;
-        logger.warn(
-          { err: (error as Error).message, run: run.runId },
-          "the end of a run could not be stored; retrying",
-        );
+        const details = { err: (error as Error).message, run: run.runId };
+        logger.warn(details, "the end of a run could not be stored; retrying");
         await sleep(clock, backoff(failures, random, { base: 100, cap: 2_000 }));
       }
     }

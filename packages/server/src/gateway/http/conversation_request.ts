@@ -9,8 +9,9 @@ import {
   StopRequestSchema,
 } from "@khala/contracts/conversation/v1";
 import type { FastifyRequest } from "fastify";
+import type { BusyPolicy } from "../../conversations/conversation.ts";
 import { parseCursor } from "../../conversations/log/cursor.ts";
-import type { BusyPolicy, ChatCommand, PresenceParams } from "../../conversations/plane.ts";
+import type { ChatCommand, PresenceParams } from "../../conversations/plane.ts";
 import type { StartPosition } from "../../conversations/timeline/attachment.ts";
 import { queryOf, readMessage } from "./read_request.ts";
 
