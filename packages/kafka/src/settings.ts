@@ -17,8 +17,6 @@ export interface TopicOverrides {
   readonly artifacts?: string;
   readonly byId?: string;
   readonly processed?: string;
-  readonly tasksPrefix?: string;
-  readonly retryPrefix?: string;
   readonly deadLettersPrefix?: string;
 }
 

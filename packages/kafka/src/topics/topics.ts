@@ -45,13 +45,12 @@ export function topicNames({
     if (agent === ROUTER || AGENT_NAME.test(agent)) return named(`${start}${agent}`);
     throw new KhalaError("invalid_request", `"${agent}" cannot be the name of an agent.`, { field: "agent" });
   };
-  const retryPrefix = topics.retryPrefix ?? `${prefix}retry.`;
   return {
     artifacts: named(topics.artifacts ?? `${prefix}artifacts`),
     byId: named(topics.byId ?? `${prefix}by_id`),
     processed: named(topics.processed ?? `${prefix}processed`),
-    tasks: (agent) => ofAgent(topics.tasksPrefix ?? `${prefix}tasks.`, agent),
-    retry: (delayMs) => named(`${retryPrefix}${delayText(delayMs)}`),
+    tasks: (agent) => ofAgent(`${prefix}tasks.`, agent),
+    retry: (delayMs) => named(`${prefix}retry.${delayText(delayMs)}`),
     deadLetters: (agent) => ofAgent(topics.deadLettersPrefix ?? `${prefix}dlq.`, agent),
     routerGroup: named(`${prefix}router`),
     agentGroup: (agent) => ofAgent(`${prefix}agent.`, agent),

@@ -38,13 +38,13 @@ export interface EmbeddedOptions {
   readonly newPassword: () => string;
   /** Further `name=value` server settings. */
   readonly settings?: readonly string[];
-  readonly startTimeoutMs?: number;
   /** This process may end while the server runs: the caller stops it by other means. */
   readonly unref?: boolean;
   /** Restarts the server whenever it ends by itself, and reports it here. Without it, it stays down. */
   readonly restartLog?: Logger;
 }
 
+const START_TIMEOUT_MS = 30_000;
 const SETTINGS = [
   "listen_addresses=127.0.0.1",
   "unix_socket_directories=",
@@ -123,11 +123,11 @@ async function tryStart(
   { cluster, logFile, urlAt }: Place,
   port: number,
 ): Promise<ChildProcess | "port taken"> {
-  const { clock, settings = [], startTimeoutMs = 30_000 } = options;
+  const { clock, settings = [] } = options;
   await stopOrphan(cluster, clock);
   const args = ["-p", String(port), ...[...SETTINGS, ...settings].flatMap((setting) => ["-c", setting])];
   const { child, logStart } = launchLogged(embeddedBinaries().postgres, cluster, args, logFile);
-  const answer = await firstAnswer(urlAt(port), child, clock, clock.now() + startTimeoutMs);
+  const answer = await firstAnswer(urlAt(port), child, clock, clock.now() + START_TIMEOUT_MS);
   if (answer === "ready") return child;
   await stop(child, clock);
   if (answer === "late") throw new Error(`PostgreSQL did not start in time. Its log is ${logFile}.`);

@@ -36,7 +36,7 @@ beforeEach(async () => {
 afterAll(() => own[Symbol.asyncDispose]());
 
 /** A process, as far as its batches and joins are concerned. */
-async function start(agent: Agent, options: { maxBytes?: number; claimMs?: number } = {}): Promise<Gather> {
+async function start(agent: Agent, options: { maxBytes?: number } = {}): Promise<Gather> {
   const context = await testContext({ clock });
   const gather = openGather(database, board, context, { agents: [agent], pollMs: HOUR, ...options });
   open.push(gather);

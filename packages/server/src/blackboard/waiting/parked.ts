@@ -9,13 +9,13 @@ import type { Controls } from "./controls.ts";
 import type { CorrelationPause } from "./controls_state.ts";
 
 const LOOP = "board parked";
+/** How long a dead process keeps the others from sending its rows. */
+const SENDER_MS = 30_000;
 
 export interface ParkedOptions {
   readonly pollMs: number;
   /** Tasks that go back to the board at a time. */
   readonly batch?: number;
-  /** How long a dead process keeps the others from sending its rows. */
-  readonly senderMs?: number;
   readonly setAside?: SetAside;
 }
 
@@ -45,7 +45,7 @@ export function openParked(
   board: Pick<Board, "enqueue">,
   context: Context,
   controls: Pick<Controls, "resuming" | "endPause" | "onPauseCorrelation" | "onWakeup">,
-  { pollMs, batch = 100, senderMs = 30_000, setAside = openSetAside(context) }: ParkedOptions,
+  { pollMs, batch = 100, setAside = openSetAside(context) }: ParkedOptions,
 ): Parked {
   const sender = context.newId();
   const wake = new Wake();
@@ -100,7 +100,7 @@ export function openParked(
       text: `UPDATE runtime.board_controls SET sender = $4, sender_until = $6
         WHERE kind = 'pause' AND org_id = $1 AND name = $2 AND since = $3 AND active AND resuming
           AND (sender IS NULL OR sender = $4 OR sender_until <= $5) RETURNING 1`,
-      values: [org, name, since, sender, new Date(now), new Date(now + senderMs)],
+      values: [org, name, since, sender, new Date(now), new Date(now + SENDER_MS)],
     });
     return rows.length > 0;
   }

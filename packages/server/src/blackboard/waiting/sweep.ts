@@ -29,8 +29,6 @@ export interface SweepOptions {
   readonly pollMs: number;
   /** Rows per claim. */
   readonly batch?: number;
-  /** How long rows stay claimed by a process that died. */
-  readonly claimMs?: number;
   readonly setAside?: SetAside;
 }
 
@@ -43,12 +41,14 @@ export interface Sweep extends Service {
 /** After this many consecutive rows that fail for the first time, the rows are not the cause. */
 const GIVE_UP_AFTER = 3;
 const OTHERS_MS = 100;
+/** How long rows stay claimed by a process that died. */
+const CLAIM_MS = 30_000;
 /** When a row that failed is tried again, from the first failure on. */
 const RETRY = { base: 100, cap: 60_000 };
 
 /** Starts a loop that several processes may share. */
 export function startSweep<R>(context: Context, name: string, due: Due<R>, options: SweepOptions): Sweep {
-  const { pollMs, batch = 100, claimMs = 30_000, setAside = openSetAside(context) } = options;
+  const { pollMs, batch = 100, setAside = openSetAside(context) } = options;
   const wake = new Wake();
   const now = (later = 0) => new Date(context.clock.now() + later);
   let cancelTimer: (() => void) | undefined;
@@ -58,15 +58,15 @@ export function startSweep<R>(context: Context, name: string, due: Due<R>, optio
     cancelTimer = undefined;
     const next = await due.next();
     const wait = next ? next.getTime() - context.clock.now() : pollMs;
-    if (wait > 0) return lookAgain(wait);
-    const rows = await due.claim(now(), now(claimMs), batch);
+    if (wait > 0) return checkAgain(wait);
+    const rows = await due.claim(now(), now(CLAIM_MS), batch);
     // Other processes have claimed the due rows.
-    if (rows.length === 0) return lookAgain(OTHERS_MS);
+    if (rows.length === 0) return checkAgain(OTHERS_MS);
     await sendAll(rows);
     return true;
   }
 
-  function lookAgain(ms: number): false {
+  function checkAgain(ms: number): false {
     if (ms < pollMs) cancelTimer = context.clock.after(ms, () => wake.wake());
     return false;
   }

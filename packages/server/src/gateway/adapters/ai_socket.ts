@@ -16,11 +16,9 @@ import { readAiRequest } from "./ai_routes.ts";
 import { type FollowedRun, followRun, joinRun, startRun } from "./ai_run.ts";
 import { continueRun } from "./continued_run.ts";
 
-export interface AiDoorOptions {
+export interface AiSocketOptions {
   readonly conversations: ConversationPlane;
   readonly audit: Audit;
-  /** How many answers one socket may stream at the same time. */
-  readonly maxRequests?: number;
 }
 
 /** A client's message, not validated yet. */
@@ -45,22 +43,21 @@ interface Request {
 }
 
 const MAX_ID = 255;
+/** How many answers one socket may stream at the same time. */
+const MAX_REQUESTS = 32;
 
 /**
  * `/ai/ws?token=[&policy=]` for `WebSocketChatTransport` of the AI SDK: many chats on one socket. A closed socket leaves
  * its runs alone; `stop()` ends the run, and `useChat` calls it when its component goes, unless it is given a `chat`.
  */
-export function aiEndpoint(
-  context: Context,
-  { conversations, audit, maxRequests = 32 }: AiDoorOptions,
-): SocketEndpoint {
+export function aiEndpoint(context: Context, options: AiSocketOptions): SocketEndpoint {
   return {
     path: "/ai/ws",
     kind: "ai",
     action: "conversation.write",
     open: ({ searchParams }) => {
       const policy = searchParams.get("policy") ?? undefined;
-      return (connection) => new AiSocket(connection, context, { conversations, audit, maxRequests, policy });
+      return (connection) => new AiSocket(connection, context, { ...options, policy });
     },
   };
 }
@@ -69,14 +66,14 @@ export function aiEndpoint(
 class AiSocket implements ClientSocket {
   readonly #connection: Connection;
   readonly #context: Context;
-  readonly #options: Required<AiDoorOptions> & { readonly policy: string | undefined };
+  readonly #options: AiSocketOptions & { readonly policy: string | undefined };
   readonly #requests = new Map<string, Request>();
   #waiting: (() => void)[] = [];
 
   constructor(
     connection: Connection,
     context: Context,
-    options: Required<AiDoorOptions> & { readonly policy: string | undefined },
+    options: AiSocketOptions & { readonly policy: string | undefined },
   ) {
     this.#connection = connection;
     this.#context = context;
@@ -98,9 +95,9 @@ class AiSocket implements ClientSocket {
       return this.#connection.end(new KhalaError("invalid_request", message));
     }
     if (type === "abort") return this.#abort(id);
-    if (this.#requests.has(id) || this.#requests.size >= this.#options.maxRequests) {
+    if (this.#requests.has(id) || this.#requests.size >= MAX_REQUESTS) {
       // Not as an answer to that id: the first request with it may still stream.
-      const message = `A socket waits for at most ${this.#options.maxRequests} answers, each with its own requestId.`;
+      const message = `A socket waits for at most ${MAX_REQUESTS} answers, each with its own requestId.`;
       return this.#connection.end(new KhalaError("limit_exceeded", message));
     }
     const request: Request = { id, leaving: new AbortController(), stop: false, sequence: 0 };

@@ -58,9 +58,9 @@ export async function respondWithRun(
   const headers = { ...given, "khala-stop": stop };
   const expiry = joins && { expiresAt: viewer.expiresAt };
   const events = new EventStream(reply, context, { headers, signal, ...expiry });
-  const forget = whenRevoked(revocations, viewer, () => events.cut());
-  if (events.signal.aborted) forget();
-  else events.signal.addEventListener("abort", forget);
+  const unsubscribe = whenRevoked(revocations, viewer, () => events.cut());
+  if (events.signal.aborted) unsubscribe();
+  else events.signal.addEventListener("abort", unsubscribe);
   try {
     await events.send(first);
     for await (const event of followRun(context, conversations, run, events.signal)) {

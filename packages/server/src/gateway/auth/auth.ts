@@ -86,8 +86,7 @@ export function openIssuer(
 ): Issuer | undefined {
   const { minTtlS, maxTtlS, issuer, audience } = settings;
   const [key] = readSigning(settings);
-  const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
-  return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS, defaultTtlS });
+  return key && createIssuer({ ...key, clock, newId, issuer, audience, minTtlS, maxTtlS });
 }
 
 /** The secrets that tokens may be signed with. The first one signs new tokens, so they are a list: an object would sort kids that are numbers. */

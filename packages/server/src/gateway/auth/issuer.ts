@@ -17,7 +17,6 @@ export interface IssuerOptions {
   readonly audience?: string | undefined;
   readonly minTtlS?: number | undefined;
   readonly maxTtlS?: number | undefined;
-  readonly defaultTtlS?: number | undefined;
 }
 
 /** The claims of a token to mint. */
@@ -46,7 +45,8 @@ export interface Issuer {
 /** Issues tokens that `createVerifier` accepts. */
 export function createIssuer(options: IssuerOptions): Issuer {
   const { kid, secret, clock, newId, issuer, audience } = options;
-  const { minTtlS = 60, maxTtlS = 900, defaultTtlS = 300 } = options;
+  const { minTtlS = 60, maxTtlS = 900 } = options;
+  const defaultTtlS = Math.min(Math.max(300, minTtlS), maxTtlS);
   const { alg, key } = secretKey(kid, secret);
 
   return {

@@ -37,7 +37,6 @@ export interface DurableStreamsRoutesOptions {
   readonly signal?: AbortSignal;
   readonly longPollMs?: number;
   readonly sseMs?: number;
-  readonly sseHeartbeatMs?: number;
 }
 
 const PREFIX = "/streams/";
@@ -66,7 +65,7 @@ export function durableStreamsRoutes(
   context: Context,
   options: DurableStreamsRoutesOptions,
 ): void {
-  const { streams, revocations, longPollMs = 20_000, sseMs = 60_000, sseHeartbeatMs = 15_000 } = options;
+  const { streams, revocations, longPollMs = 20_000, sseMs = 60_000 } = options;
   const stopping = new AbortController();
   const over = options.signal ? AbortSignal.any([stopping.signal, options.signal]) : stopping.signal;
   http.app.addHook("preClose", async () => stopping.abort());
@@ -184,7 +183,6 @@ export function durableStreamsRoutes(
       const events = sseEvents(context, streams, name, {
         first,
         cursor,
-        heartbeatMs: sseHeartbeatMs,
         deadline,
         signal,
       });
@@ -218,10 +216,10 @@ export function durableStreamsRoutes(
     // A client that does not read would stay connected for ever, and an expired token must not read on.
     const left = Math.max(0, viewer.expiresAt - context.clock.now());
     const cancel = context.clock.after(Math.min(ms + GRACE_MS, left), () => reply.raw.destroy());
-    const forget = whenRevoked(revocations, viewer, () => reply.raw.destroy());
+    const unsubscribe = whenRevoked(revocations, viewer, () => reply.raw.destroy());
     reply.raw.once("close", () => {
       cancel();
-      forget();
+      unsubscribe();
       gone.abort();
     });
     return AbortSignal.any([gone.signal, over]);

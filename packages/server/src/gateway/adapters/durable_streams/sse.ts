@@ -6,11 +6,12 @@ import { isJson, mediaType, type StreamName } from "../../../durable_streams/str
 import type { Context } from "../../../kit/context.ts";
 import { complete, endOf, nextCursor, pageWhenReady, readFrom, upToDate } from "./live.ts";
 
+/** Interval of keep-alives on a silent stream. */
+const HEARTBEAT_MS = 15_000;
+
 export interface SseOptions {
   readonly first: Page;
   readonly cursor: string | undefined;
-  /** Interval of keep-alives on a silent stream. */
-  readonly heartbeatMs: number;
   /** When the connection is closed: the client reconnects, and its token is verified again. */
   readonly deadline: number;
   readonly signal: AbortSignal;
@@ -26,7 +27,7 @@ export async function* sseEvents(
   context: Context,
   streams: DurableStreams,
   name: StreamName,
-  { first, cursor, heartbeatMs, deadline, signal }: SseOptions,
+  { first, cursor, deadline, signal }: SseOptions,
 ): AsyncGenerator<string> {
   const { clock, log } = context;
   const read = async (start: Offset) => wholeCharacters(await readFrom(streams, name, start));
@@ -44,7 +45,7 @@ export async function* sseEvents(
     if (complete(page) || signal.aborted || clock.now() >= deadline) return;
     try {
       const next = await read(endOf(page));
-      const until = Math.min(clock.now() + heartbeatMs, deadline);
+      const until = Math.min(clock.now() + HEARTBEAT_MS, deadline);
       page = await pageWhenReady(context, streams, { first: next, read, deadline: until, signal });
     } catch (error) {
       // The status is already sent: the client reconnects with its offset and receives the error then.
