@@ -187,7 +187,7 @@ describe("khala artifacts, correlations and lag", () => {
     expect(shown).toMatchObject({ correlation_id: id, status: "done", artifacts: "2" });
     expect((await khala(["correlations", "pause", id])).out).toMatch(/ is paused: /);
     expect((await khala(["correlations", "show", id])).out).toMatch(new RegExp(`^${id} +paused`, "m"));
-    expect((await khala(["correlations", "resume", id])).out).toBe(`${id} goes on.\n`);
+    expect((await khala(["correlations", "resume", id])).out).toBe(`${id} continues.\n`);
     const cancelled = await khala(["correlations", "cancel", id, "--json"]);
     expect(lines(cancelled.out)).toEqual([{ correlation_id: id, state: "cancelled" }]);
     const resumed = await khala(["correlations", "resume", id, "--json"]);

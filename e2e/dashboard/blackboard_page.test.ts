@@ -283,12 +283,12 @@ describe.skipIf(!chromiumHere())("the Blackboard page", () => {
     const page = await context.open(`${server.url}/blackboard?tab=approvals`);
     const card = (what: string) => page.getByRole("listitem").filter({ hasText: what });
     await card("the invoice").getByRole("button", { name: "Approve the tool approve" }).click();
-    await page.getByText("Approved. The run goes on.").waitFor();
+    await page.getByText("Approved. The run continues.").waitFor();
     await card("the invoice").waitFor({ state: "detached" });
     await card("the yacht").getByRole("button", { name: "Reject the tool approve" }).click();
     await page.getByRole("textbox", { name: "Reason" }).fill("Too large.");
     await page.getByRole("dialog").getByRole("button", { name: "Reject" }).click();
-    await page.getByText("Rejected. The run goes on without it.").waitFor();
+    await page.getByText("Rejected. The run continues without it.").waitFor();
     await card("the yacht").waitFor({ state: "detached" });
     for (const [id, end] of [
       ["the-invoice", "Done: the invoice"],

@@ -30,13 +30,13 @@ const MAX_KNOWN = 200;
 
 /** Logs the client's messages. While a broker is away it repeats the same many times a second: each is logged at intervals. */
 export function clientLog({ log, clock }: Pick<Context, "log" | "clock">): NonNullable<KafkaSettings["log"]> {
-  const heard = new Map<string, number>();
+  const loggedAt = new Map<string, number>();
   return (level, message) => {
     const kind = message.replace(/\d+/g, "#");
     const now = clock.now();
-    if (now - (heard.get(kind) ?? Number.NEGATIVE_INFINITY) < EVERY_MS) return;
-    if (heard.size >= MAX_KNOWN) heard.clear();
-    heard.set(kind, now);
+    if (now - (loggedAt.get(kind) ?? Number.NEGATIVE_INFINITY) < EVERY_MS) return;
+    if (loggedAt.size >= MAX_KNOWN) loggedAt.clear();
+    loggedAt.set(kind, now);
     log[LEVELS[level]]({ service: "kafka" }, message);
   };
 }

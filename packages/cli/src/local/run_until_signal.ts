@@ -47,7 +47,7 @@ export async function runUntilSignal(
   for (const signal of signals) process.on(signal, onSignal);
   const unwatch = watchParent(requestStop);
   let failed = false;
-  const forget = onStrayError((error) => {
+  const unsubscribe = onStrayError((error) => {
     failed = true;
     log.fatal({ err: error }, "an error that belongs to no run was not caught; the process stops");
     requestStop();
@@ -64,7 +64,7 @@ export async function runUntilSignal(
     clearTimeout(late);
   } finally {
     unwatch();
-    forget();
+    unsubscribe();
     for (const signal of signals) process.off(signal, onSignal);
   }
   if (failed)

@@ -71,12 +71,12 @@ export class Channels {
     this.#socket = undefined;
     for (const member of [...this.#members.values()]) {
       member.cancelRejoin();
-      const told = member.joinRef !== undefined;
+      const wasJoining = member.joinRef !== undefined;
       member.onJoinAnswered = undefined;
       member.joinRef = undefined;
       member.joined = false;
       member.failures = 0;
-      if (told && !member.ended) member.handlers.onLeft(error);
+      if (wasJoining && !member.ended) member.handlers.onLeft(error);
     }
   }
 

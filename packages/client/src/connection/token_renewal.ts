@@ -35,7 +35,7 @@ export function createTokenRenewal(first: Token, options: RenewalOptions): Renew
   let running = false;
   let renewing = false;
   let cancel = () => {};
-  let forget = () => {};
+  let unsubscribe = () => {};
 
   function plan(wait = tokens.renewInMs()): void {
     cancel();
@@ -88,7 +88,7 @@ export function createTokenRenewal(first: Token, options: RenewalOptions): Renew
   return {
     start() {
       running = true;
-      forget = tokens.onToken(hand);
+      unsubscribe = tokens.onToken(hand);
       plan();
       // It may have been replaced while the socket was being opened.
       if (tokens.current) hand(tokens.current);
@@ -99,7 +99,7 @@ export function createTokenRenewal(first: Token, options: RenewalOptions): Renew
     stop() {
       running = false;
       cancel();
-      forget();
+      unsubscribe();
     },
   };
 }

@@ -164,7 +164,7 @@ export class Tokens {
         reject(
           new KhalaError(
             "unavailable",
-            `No token came within ${SOURCE_MS / 1_000} s. Look at the client's \`token\`.`,
+            `No token came within ${SOURCE_MS / 1_000} s. Check the client's \`token\`.`,
           ),
         ),
       );

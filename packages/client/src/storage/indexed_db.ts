@@ -79,15 +79,15 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
   // Looked up on use, so that server-side rendering does not fail.
   const browser = () => globalThis as { indexedDB?: IndexedDbLike; IDBKeyRange?: KeyRangeLike };
 
-  function forget(): void {
+  function reset(): void {
     opening = undefined;
   }
 
   function opened(): Promise<Db> {
     const from = factory ?? browser().indexedDB;
     if (!from) return Promise.reject(missing());
-    opening ??= open(from, name, forget).catch((error: unknown) => {
-      forget();
+    opening ??= open(from, name, reset).catch((error: unknown) => {
+      reset();
       throw error;
     });
     return opening;
@@ -99,7 +99,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
     } catch (error) {
       // Closed by the browser, without an event so far.
       if (!(error instanceof Error) || error.name !== "InvalidStateError") throw error;
-      forget();
+      reset();
       return (await opened()).transaction([DOCUMENTS, CURSORS], mode);
     }
   }
@@ -138,7 +138,7 @@ function keepOpen({ name = "khala", factory, keyRange }: IndexedDbOptions) {
 
     async close(): Promise<void> {
       const db = await opening;
-      forget();
+      reset();
       db?.close();
     },
   };

@@ -93,7 +93,7 @@ export class TopicStore {
     const result = await withPatience(environment, ms, noted);
     if (done) return result;
     this.#late = true;
-    const message = "The storage is late. The topic goes on in memory, and is stored as a whole later.";
+    const message = "The storage is late. The topic stays in memory, and is stored as a whole later.";
     log({ level: "warn", event: "storage_late", message, topic });
     return undefined;
   }

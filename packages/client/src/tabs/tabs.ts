@@ -146,11 +146,11 @@ class TabGroup implements Tabs {
     this.#role = { name: "follower", side };
     this.#takeFrom(side.topics, side.conversations);
     this.#changed();
-    this.#candidacy = this.#stand(locks, channel, false);
+    this.#candidacy = this.#elect(locks, channel, false);
   }
 
   /** Asks for the lock, or takes it from a leader that does not answer. */
-  #stand(locks: LocksLike, channel: TabChannel, steal: boolean): AbortController {
+  #elect(locks: LocksLike, channel: TabChannel, steal: boolean): AbortController {
     return requestLeadership(locks, groupName(this.#scope ?? ""), steal, {
       elected: () => this.#lead(channel),
       failed: (error) => this.#goAlone(channel, error),
@@ -165,7 +165,7 @@ class TabGroup implements Tabs {
     const message = "The tab that holds the connection does not answer; this one takes over.";
     log({ level: "warn", event: "leader_replaced", message });
     this.#candidacy?.abort();
-    this.#candidacy = this.#stand(environment.locks, channel, true);
+    this.#candidacy = this.#elect(environment.locks, channel, true);
   }
 
   /** Another tab took over while this one did not answer. */

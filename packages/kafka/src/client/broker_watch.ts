@@ -33,7 +33,7 @@ export interface WatchedKafka extends KafkaSettings {
 }
 
 const ASK_MS = 1_000;
-const LOOK_MS = 5_000;
+const POLL_MS = 5_000;
 const ANSWER_MS = 5_000;
 /** A disconnected client reconnects within seconds; an answer may be late because this process stalled. */
 const MISSES = 2;
@@ -88,13 +88,13 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
       return false;
     },
   });
-  const looks = runLoop(context, "kafka watch", {
+  const polls = runLoop(context, "kafka watch", {
     wake: new Wake(),
-    idleMs: LOOK_MS,
+    idleMs: POLL_MS,
     async step(signal) {
       if (gone) return false;
       // One after the other: each client without brokers holds a thread until that is known.
-      for (const client of watched) if (!signal.aborted) await client.look();
+      for (const client of watched) if (!signal.aborted) await client.poll();
       return false;
     },
   });
@@ -116,7 +116,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
       return promise.finally(() => interrupts.delete(reject));
     },
     async stop() {
-      await Promise.all([asks.stop(), looks.stop()]);
+      await Promise.all([asks.stop(), polls.stop()]);
       await admin.close();
     },
   };
@@ -137,7 +137,7 @@ class Watched implements WatchedClient {
     this.#ended = ended;
   }
 
-  async look(): Promise<void> {
+  async poll(): Promise<void> {
     try {
       const options = { allTopics: false, timeout: ANSWER_MS };
       await this.#calls.run(() =>

@@ -5,7 +5,7 @@ import type { LogTail } from "./log_tail.ts";
 
 const FRESH_MS = 10_000;
 const OPEN_MS = 500;
-const LOOK_AGAIN_MS = 10;
+const RETRY_MS = 10;
 /** A record may be followed by a marker, which has an offset too. */
 const OFFSETS_PER_RECORD = 2;
 
@@ -37,7 +37,7 @@ export async function catchUp(
     );
     const behind = written.some(({ partition, offset }) => tail.next(topic, partition) < offset);
     if (!behind || clock.now() >= deadline) return { bounds, behind };
-    await sleep(clock, LOOK_AGAIN_MS);
+    await sleep(clock, RETRY_MS);
   }
 }
 

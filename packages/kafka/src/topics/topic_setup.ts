@@ -14,7 +14,7 @@ export interface TopicSetupOptions {
 
 const TIMEOUT_MS = 10_000;
 const APPEAR_MS = 30_000;
-const LOOK_AGAIN_MS = 50;
+const RETRY_MS = 50;
 /** Settings of which a larger value is accepted too, and -1 means unlimited. */
 const AT_LEAST = new Set(["retention.ms", "max.message.bytes"]);
 
@@ -106,12 +106,12 @@ function hasLeaders({ partitions }: TopicMetadata): boolean {
 async function eventually<T>(
   { clock }: Pick<Context, "clock">,
   what: string,
-  look: () => Promise<T>,
+  read: () => Promise<T>,
 ): Promise<T> {
   const deadline = clock.now() + APPEAR_MS;
   for (;;) {
     try {
-      return await look();
+      return await read();
     } catch (error) {
       if (clock.now() >= deadline)
         throw new KhalaError(
@@ -120,7 +120,7 @@ async function eventually<T>(
           {},
           { cause: error },
         );
-      await sleep(clock, LOOK_AGAIN_MS);
+      await sleep(clock, RETRY_MS);
     }
   }
 }

@@ -28,11 +28,11 @@ type Routed = ReadonlyMap<number, number>;
 /** The tailed logs. Concurrent callers share a check, which is undefined while a transaction is still open. */
 interface Followed {
   readonly tail: LogTail;
-  readonly looks: SingleFlight<Routed | undefined>;
+  readonly polls: SingleFlight<Routed | undefined>;
 }
 
 /** How often a correlation that changes meanwhile is checked again. */
-const LOOKS = 3;
+const MAX_POLLS = 3;
 
 /**
  * Counts the tasks of correlations. Their logs have twice as many records as all others, and serve nothing else: they
@@ -63,7 +63,7 @@ export function openCorrelationCounts(
     const tail = await LogTail.open(context, openReader, sources);
     try {
       await Promise.all(topics.map(([topic]) => catchUp(context, offsets, tail, topic)));
-      return { tail, looks: new SingleFlight(() => look(tail)) };
+      return { tail, polls: new SingleFlight(() => poll(tail)) };
     } catch (error) {
       await tail.stop();
       throw error;
@@ -71,7 +71,7 @@ export function openCorrelationCounts(
   }
 
   /** Reads the router's offsets, and the records it has written by then. */
-  async function look(tail: LogTail): Promise<Routed | undefined> {
+  async function poll(tail: LogTail): Promise<Routed | undefined> {
     const published = await catchUp(context, offsets, tail, logs.artifacts);
     const committed = (await offsets.committed([logs.routerGroup]))
       .get(logs.routerGroup)
@@ -87,11 +87,11 @@ export function openCorrelationCounts(
         following = undefined;
         throw error;
       });
-      const { looks } = await following;
+      const { polls } = await following;
       // Without agents nothing is routed.
       let unconfirmed: Unconfirmed = logs.tasks.length > 0 ? correlations.unconfirmed(names) : new Map();
-      for (let looked = 0; looked < LOOKS && unconfirmed.size > 0; looked++) {
-        const committed = await looks.run();
+      for (let count = 0; count < MAX_POLLS && unconfirmed.size > 0; count++) {
+        const committed = await polls.run();
         if (!committed) break;
         unconfirmed = correlations.routed(unconfirmed, committed);
       }

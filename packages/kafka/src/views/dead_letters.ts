@@ -51,7 +51,7 @@ export class DeadLetters {
   /** The letters from `low`, the first offset left in the log; the newest ones if there are more than the bound. */
   names(low: number): DeadLetterName[] {
     const kept = this.#noted.findIndex(({ offset }) => offset >= low);
-    this.#forget(kept < 0 ? this.#noted.length : kept);
+    this.#drop(kept < 0 ? this.#noted.length : kept);
     return [...this.#byName.values()].slice(-MAX_NOTED);
   }
 
@@ -61,7 +61,7 @@ export class DeadLetters {
     const noted = { ...nameOf(letter), offset: record.at, correlation: correlationOf(letter) };
     this.#noted.push(noted);
     this.#byName.set(nameKey(noted), noted);
-    if (this.#noted.length > MAX_NOTED * 2) this.#forget(MAX_NOTED);
+    if (this.#noted.length > MAX_NOTED * 2) this.#drop(MAX_NOTED);
     return letter;
   };
 
@@ -116,7 +116,7 @@ export class DeadLetters {
   }
 
   /** Forgets the oldest; the newest of several letters with one id counts. */
-  #forget(count: number): void {
+  #drop(count: number): void {
     for (const noted of this.#noted.splice(0, count))
       if (this.#byName.get(nameKey(noted)) === noted) this.#byName.delete(nameKey(noted));
   }

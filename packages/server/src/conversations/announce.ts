@@ -27,12 +27,12 @@ export function openAnnouncer(context: Pick<Context, "log">, log: Log): Announce
     async announce({ logName, generation, convId }, read, before = []) {
       try {
         const { epoch } = await log.open(logName, generation);
-        let told: string | undefined;
+        let last: string | undefined;
         for (let i = 0; i < MAX_ANNOUNCEMENTS; i++) {
           const change = entryText("", await read());
-          if (change === told) return;
+          if (change === last) return;
           await log.append(logName, i === 0 ? [...before, change] : [change], { epoch });
-          told = change;
+          last = change;
         }
       } catch (error) {
         if (error instanceof StreamGone) return;

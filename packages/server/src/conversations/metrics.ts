@@ -36,7 +36,10 @@ export function conversationMetrics(meter: Meter) {
       "Sockets closed because they read too slowly",
     ),
     replays: counter("khala_conversation_replays_total", "Attachments that asked for history"),
-    resyncs: counter("khala_conversation_resyncs_total", "Clients told to forget what they have, by reason"),
+    resyncs: counter(
+      "khala_conversation_resyncs_total",
+      "Clients that had to discard their state, by reason",
+    ),
     runs: counter("khala_conversation_runs_total", "Runs that ended, by outcome"),
     running: gauge("khala_conversation_runs_running", "Runs under way on this server"),
     takeovers: counter("khala_conversation_takeovers_total", "Runs of dead servers that were marked failed"),

@@ -33,7 +33,7 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
   const position = gauge("projection_lag", "Authority events that a projection has not taken yet, by topic");
   const failed = gauge("failed_streams", "Streams that a projection has set aside, by topic");
   const keep = gauge("retention_keep_seconds", "Age at which retention removes a journal row, in seconds");
-  const polled = gauge("poll_age_seconds", "Seconds since this server last heard from the database");
+  const polled = gauge("poll_age_seconds", "Seconds since the database last answered this server");
   const all: Observable[] = [
     head,
     floor,

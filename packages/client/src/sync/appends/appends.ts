@@ -275,12 +275,12 @@ class AppendQueue {
     return new Promise((resolve) => {
       const end = () => {
         cancel();
-        forget?.();
+        unsubscribe?.();
         signal.removeEventListener("abort", end);
         resolve();
       };
       const cancel = environment.timer(ms, end);
-      const forget = environment.online?.subscribe(() => environment.online?.get() && end());
+      const unsubscribe = environment.online?.subscribe(() => environment.online?.get() && end());
       signal.addEventListener("abort", end);
     });
   }

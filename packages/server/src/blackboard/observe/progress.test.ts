@@ -74,8 +74,8 @@ async function start(more: Partial<ProgressOptions> = {}): Promise<Progress> {
     },
     totals: {
       settled: ({ agent, org }, { kind }) => void settledTasks.push(`${agent} ${org} ${kind}`),
-      look: async () => (agent) => totals.get(agent) ?? { done: 0, retried: 0, published: new Map() },
-      owes: () => false,
+      share: async () => (agent) => totals.get(agent) ?? { done: 0, retried: 0, published: new Map() },
+      hasUnsaved: () => false,
     },
     stateOf: () => state,
     cancelled: (org, id) => cancelled.has(`${org} ${id}`),

@@ -57,7 +57,8 @@ export function startProgress(
         const { key, org, name } = subject;
         const said = { cancelled: options.cancelled(org, name), paused: options.paused(org, name) };
         const counted = correlationState(byKey.get(key)!, said);
-        if (counted) await tell(correlations, subject, counted, () => report.correlation(org, name, counted));
+        if (counted)
+          await reportChange(correlations, subject, counted, () => report.correlation(org, name, counted));
         // The backend's counts may lag, so poll until nothing is open or waiting.
         if (!counted || Number(counted.open) > 0 || counted.waits) correlations.again(subject, now);
       };
@@ -68,16 +69,18 @@ export function startProgress(
     await inParts(seats, now, setAside, async (part) => {
       const [counts, totals] = await Promise.all([
         board.countsOf(part.map(({ org, name: agent }) => ({ org, agent }))),
-        options.totals.look([...new Set(part.map(({ org }) => org))]),
+        options.totals.share([...new Set(part.map(({ org }) => org))]),
       ]);
       const byKey = new Map(part.map(({ key }, i) => [key, counts[i]!]));
       return async (subject) => {
         const { key, org, name } = subject;
         const state = options.stateOf(name, org);
         const counted = agentCounted(agents.get(name)!, state, byKey.get(key), totals(name, org));
-        const isNews = await tell(seats, subject, counted, () => report.agent(org, name, counted));
+        const hasChanged = await reportChange(seats, subject, counted, () =>
+          report.agent(org, name, counted),
+        );
         // Another server may have reported older counts at the same time.
-        if (isNews || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
+        if (hasChanged || counted.waiting !== "0" || counted.running !== "0") seats.again(subject, now);
       };
     });
   }
@@ -113,7 +116,7 @@ export function startProgress(
     await reportCorrelations(now);
     await reportAgents(now);
     // An agent counts even if none of its tasks belongs to a reported org.
-    if (options.totals.owes()) await options.totals.look();
+    if (options.totals.hasUnsaved()) await options.totals.share();
   }
 
   const loop = runLoop(context, LOOP, {
@@ -150,12 +153,12 @@ async function inParts(
   subjects: ReportQueue,
   now: number,
   setAside: SetAside,
-  look: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
+  read: (part: readonly Subject[]) => Promise<(subject: Subject) => Promise<void>>,
 ): Promise<void> {
   const due = subjects.take(now);
   for (let at = 0; at < due.length; at += PART) {
     const part = due.slice(at, at + PART);
-    const report = await look(part).catch((error) => {
+    const report = await read(part).catch((error) => {
       subjects.putBack(due.slice(at));
       throw error;
     });
@@ -174,14 +177,14 @@ async function inParts(
 }
 
 /** Returns whether the report changed. */
-async function tell(
+async function reportChange(
   subjects: ReportQueue,
   subject: Subject,
   counted: object,
   report: () => Promise<void>,
 ): Promise<boolean> {
   const json = JSON.stringify(counted);
-  if (!subjects.isNews(subject, json)) return false;
+  if (!subjects.hasChanged(subject, json)) return false;
   await report();
   subjects.said(subject, json);
   return true;

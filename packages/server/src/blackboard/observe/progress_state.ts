@@ -95,7 +95,7 @@ export class ReportQueue {
   }
 
   /** Whether this differs from the last report. */
-  isNews({ key }: Subject, json: string): boolean {
+  hasChanged({ key }: Subject, json: string): boolean {
     return this.#memory(key)?.last !== json;
   }
 

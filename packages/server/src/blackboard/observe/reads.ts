@@ -31,7 +31,7 @@ export interface Reads {
   stateOf(org: string, correlationId: string): Promise<CorrelationCountedJson | undefined>;
 }
 
-/** While a list is not full, each query looks this many times further back, up to FURTHEST. */
+/** While a list is not full, each query reads this many times further back, up to FURTHEST. */
 const FURTHER = 8;
 const FURTHEST = 10_000;
 
@@ -58,11 +58,11 @@ export function openReads(options: ReadsOptions): Reads {
         ...(type !== undefined && { type }),
         ...(correlationId !== undefined && { correlationId }),
       };
-      // Artifacts that the caller may not read are filtered out, so the list may need to look further back.
-      for (let looked = limit; ; looked *= FURTHER) {
-        const found = await board.recent({ ...query, limit: looked });
+      // Artifacts that the caller may not read are filtered out, so the list may need to read further back.
+      for (let scanned = limit; ; scanned *= FURTHER) {
+        const found = await board.recent({ ...query, limit: scanned });
         const readable = found.filter((artifact) => mayRead(caller, artifact));
-        if (readable.length >= limit || found.length < looked || looked * FURTHER > FURTHEST)
+        if (readable.length >= limit || found.length < scanned || scanned * FURTHER > FURTHEST)
           return readable.slice(0, limit);
       }
     },
@@ -73,7 +73,7 @@ export function openReads(options: ReadsOptions): Reads {
         org === undefined
           ? options.counts.counts()
           : options.counts.countsOf(agents.map(({ name: agent }) => ({ agent, org }))),
-        totals.look(org === undefined ? undefined : [org]),
+        totals.share(org === undefined ? undefined : [org]),
       ]);
       const byAgent = new Map(counted.map((each) => [each.agent, each]));
       return agents.map((agent) => {

@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await own.database.query({
-    text: "TRUNCATE runtime.board_totals, runtime.board_outputs, runtime.board_totals_told",
+    text: "TRUNCATE runtime.board_totals, runtime.board_outputs, runtime.board_totals_added",
   });
   context = await testContext();
 });
@@ -29,21 +29,21 @@ test("adds up all servers' work by org, also after they stop", async () => {
   two.settled(of("a", "zeta"), DONE);
   two.settled(of("b"), { kind: "retry" });
   two.settled(of("b"), { kind: "dead" });
-  await Promise.all([one.look(), two.look()]);
+  await Promise.all([one.share(), two.share()]);
   for (const server of [one, two, open()]) {
-    const all = await server.look();
+    const all = await server.share();
     expect([all("a"), all("b")]).toEqual([
       { done: 6, retried: 0, published: none },
       { done: 0, retried: 1, published: none },
     ]);
-    const each = await server.look(["acme", "zeta", "nobody"]);
+    const each = await server.share(["acme", "zeta", "nobody"]);
     expect([each("a", "acme"), each("a", "zeta"), each("a", "nobody"), each("b", "zeta")]).toEqual([
       { done: 5, retried: 0, published: none },
       { done: 1, retried: 0, published: none },
       { done: 0, retried: 0, published: none },
       { done: 0, retried: 0, published: none },
     ]);
-    expect(server.owes()).toBe(false);
+    expect(server.hasUnsaved()).toBe(false);
   }
 });
 
@@ -53,12 +53,12 @@ test("counts the outputs of agents by type and org", async () => {
     ({ kind: "done", outputs: types.map((type) => ({ type })) }) as const;
   one.settled(of("a"), outputs("Draft", "Draft", "Note"));
   two.settled(of("a", "zeta"), outputs("Draft"));
-  await Promise.all([one.look(), two.look()]);
+  await Promise.all([one.share(), two.share()]);
   one.settled(of("a"), outputs("Note"));
-  const all = await one.look();
+  const all = await one.share();
   expect(Object.fromEntries(all("a").published)).toEqual({ Draft: 3, Note: 2 });
   expect(all("b").published.size).toBe(0);
-  const each = await open().look(["acme", "zeta"]);
+  const each = await open().share(["acme", "zeta"]);
   expect(Object.fromEntries(each("a", "acme").published)).toEqual({ Draft: 2, Note: 2 });
   expect(Object.fromEntries(each("a", "zeta").published)).toEqual({ Draft: 1 });
 });
@@ -67,7 +67,7 @@ test("counts no more types than a payload may make", async () => {
   const server = open();
   const outputs = Array.from({ length: 500 }, (_, i) => ({ type: `T${i}` }));
   server.settled(of("a"), { kind: "done", outputs });
-  expect((await server.look())("a").published.size).toBe(100);
+  expect((await server.share())("a").published.size).toBe(100);
 });
 
 test("concurrent updates add everything once", async () => {
@@ -76,11 +76,11 @@ test("concurrent updates add everything once", async () => {
     servers.flatMap((server) =>
       Array.from({ length: 20 }, async (_, i) => {
         server.settled(of(i % 2 ? "a" : "b", i % 3 ? "acme" : "zeta"), i % 5 ? DONE : { kind: "retry" });
-        await server.look();
+        await server.share();
       }),
     ),
   );
-  const all = await open().look();
+  const all = await open().share();
   const sum = ["a", "b"]
     .map((agent) => all(agent))
     .reduce((total, { done, retried }) => total + done + retried, 0);
@@ -101,10 +101,10 @@ test("adds once when an answer is lost, and later when a statement fails", async
   };
   const totals = open(flaky);
   totals.settled(of("a"), DONE);
-  await expect(totals.look()).rejects.toThrow("away");
+  await expect(totals.share()).rejects.toThrow("away");
   totals.settled(of("a"), DONE);
-  await expect(totals.look()).rejects.toThrow("lost");
-  expect(totals.owes()).toBe(true);
-  await totals.look();
-  expect((await totals.look())("a")).toEqual({ done: 2, retried: 0, published: none });
+  await expect(totals.share()).rejects.toThrow("lost");
+  expect(totals.hasUnsaved()).toBe(true);
+  await totals.share();
+  expect((await totals.share())("a")).toEqual({ done: 2, retried: 0, published: none });
 });

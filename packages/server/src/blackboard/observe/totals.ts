@@ -24,23 +24,23 @@ export interface Totals {
   /** Counts a task that this process settled and its outputs; other servers see them after the next sync. */
   settled(of: AgentOfOrg, settlement: Counted): void;
   /** Adds this process's counts since the last call, and returns the totals of agents for these orgs; for all of them together unless set. */
-  look(orgs?: readonly string[]): Promise<TotalsOf>;
+  share(orgs?: readonly string[]): Promise<TotalsOf>;
   /** Whether there are counts that other servers do not see yet. */
-  owes(): boolean;
+  hasUnsaved(): boolean;
 }
 
 /** Types that are counted per agent and org between two reports: types may be made of payloads, and rows are kept for ever. */
 const MAX_TYPES = 100;
 
-interface Owed extends AgentOfOrg {
+interface Unsaved extends AgentOfOrg {
   done: number;
   retried: number;
   readonly published: Map<string, number>;
 }
 
-interface Told {
+interface Addition {
   readonly number: number;
-  readonly rows: readonly Owed[];
+  readonly rows: readonly Unsaved[];
 }
 
 const NONE: AgentTotals = { done: 0, retried: 0, published: new Map() };
@@ -52,24 +52,24 @@ export function openTotals(
   agents: readonly string[],
 ): Totals {
   const server = newId();
-  let owed = new Map<string, Owed>();
+  let unsaved = new Map<string, Unsaved>();
   /** Counts that were sent and may have been added although no answer arrived. */
-  let telling: Told | undefined;
+  let adding: Addition | undefined;
   let number = 0;
-  let looking: Promise<TotalsOf> | undefined;
+  let sharing: Promise<TotalsOf> | undefined;
 
-  function take(): Told | undefined {
-    if (owed.size === 0) return undefined;
-    const rows = [...owed.values()];
-    owed = new Map();
+  function take(): Addition | undefined {
+    if (unsaved.size === 0) return undefined;
+    const rows = [...unsaved.values()];
+    unsaved = new Map();
     return { number: ++number, rows };
   }
 
-  async function look(orgs: readonly string[] | undefined): Promise<TotalsOf> {
-    telling ??= take();
-    const tell = telling ? [tellStatement(server, telling, new Date(clock.now()))] : [];
-    const results = await database.transaction([...tell, ...readStatements(agents, orgs)]);
-    telling = undefined;
+  async function share(orgs: readonly string[] | undefined): Promise<TotalsOf> {
+    adding ??= take();
+    const add = adding ? [addStatement(server, adding, new Date(clock.now()))] : [];
+    const results = await database.transaction([...add, ...readStatements(agents, orgs)]);
+    adding = undefined;
     // A transaction returns untyped rows; readStatements has the columns.
     const tasks = results.at(-2) as unknown as readonly TotalRow[];
     const outputs = results.at(-1) as unknown as readonly OutputRow[];
@@ -88,8 +88,8 @@ export function openTotals(
     settled({ agent, org }, settlement) {
       if (settlement.kind === "dead") return;
       const key = `${agent} ${org}`;
-      const counts = owed.get(key) ?? { agent, org, done: 0, retried: 0, published: new Map() };
-      owed.set(key, counts);
+      const counts = unsaved.get(key) ?? { agent, org, done: 0, retried: 0, published: new Map() };
+      unsaved.set(key, counts);
       if (settlement.kind !== "done") {
         counts.retried++;
         return;
@@ -101,13 +101,13 @@ export function openTotals(
           published.set(type, (published.get(type) ?? 0) + 1);
     },
     /** One at a time; concurrent callers wait. */
-    look(orgs) {
-      const then = () => look(orgs);
-      const next = (looking ?? Promise.resolve()).then(then, then);
-      looking = next;
+    share(orgs) {
+      const then = () => share(orgs);
+      const next = (sharing ?? Promise.resolve()).then(then, then);
+      sharing = next;
       return next;
     },
-    owes: () => owed.size > 0 || telling !== undefined,
+    hasUnsaved: () => unsaved.size > 0 || adding !== undefined,
   };
 }
 
@@ -159,15 +159,15 @@ function readStatements(agents: readonly string[], orgs: readonly string[] | und
 }
 
 /** Sorted, so that concurrent servers cannot deadlock. */
-function tellStatement(server: string, { number, rows }: Told, at: Date): Statement {
+function addStatement(server: string, { number, rows }: Addition, at: Date): Statement {
   const outputs = rows.flatMap(({ agent, org, published }) =>
     [...published].map(([type, count]) => ({ agent, org, type, count })),
   );
   return {
-    name: "board_totals_tell",
+    name: "board_totals_add",
     text: `WITH fresh AS (
-        INSERT INTO runtime.board_totals_told AS t (server, number, told_at) VALUES ($1, $2, $3)
-        ON CONFLICT (server) DO UPDATE SET number = excluded.number, told_at = excluded.told_at
+        INSERT INTO runtime.board_totals_added AS t (server, number, added_at) VALUES ($1, $2, $3)
+        ON CONFLICT (server) DO UPDATE SET number = excluded.number, added_at = excluded.added_at
           WHERE t.number < excluded.number
         RETURNING 1
       ), outputs AS (

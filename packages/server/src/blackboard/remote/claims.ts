@@ -118,6 +118,7 @@ export function openClaims(
           values: [claimId, work, task.agent, org, JSON.stringify(task), task.attempt, server, openMs],
         },
       ]);
+      // A transaction returns untyped rows; HELD has the columns.
       return rows![0] as unknown as HeldClaim;
     },
 

@@ -42,7 +42,7 @@ test.each(["is made", "fails"])("cancelling work while its offer %s cancels that
   const held = openHeldTasks(
     context,
     { ...claims, offer: (...asked) => slow.through(() => offer(...asked)) },
-    { timeoutOf: () => 60_000, placesOf: () => 100, offered() {}, told() {} },
+    { timeoutOf: () => 60_000, placesOf: () => 100, offered() {}, outcomeStored() {} },
   );
   const called = new AbortController();
   const work = held.work(makeTestTask("remote", makeTestArtifact()), called.signal);
@@ -73,14 +73,14 @@ test.each(["made", "renewed"] as const)(
           how === "made" ? slow.through(() => claims.offer(...asked)) : claims.offer(...asked),
         renew: () => slow.through(claims.renew),
       },
-      { timeoutOf: () => 60_000, placesOf: () => 100, offered: () => offered.resolve(), told() {} },
+      { timeoutOf: () => 60_000, placesOf: () => 100, offered: () => offered.resolve(), outcomeStored() {} },
     );
     const given = new AbortController();
     const works = [held.work(makeTestTask("remote", makeTestArtifact()), given.signal)];
     if (how === "renewed") {
       await offered.promise;
       now += 3_600_000;
-      works.push(held.look().then(() => []));
+      works.push(held.poll().then(() => []));
     }
     await slow.begun;
     const drained = held.drain();

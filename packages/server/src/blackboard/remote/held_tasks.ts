@@ -13,7 +13,7 @@ export interface HeldTasks {
   settled(task: Task, settlement: Settlement): void;
   has(claimId: string): boolean;
   /** Applies the changes of their claims. */
-  look(): Promise<void>;
+  poll(): Promise<void>;
   /** Leaves open claims to the next holder of the tasks; only the offers are closed. */
   drain(): Promise<void>;
   stop(): Promise<void>;
@@ -52,7 +52,7 @@ export function openHeldTasks(
     /** Called when an offer is available. */
     offered(agent: string): void;
     /** Called when the outcome of a claim is stored. */
-    told(claimId: string): void;
+    outcomeStored(claimId: string): void;
   },
 ): HeldTasks {
   const held = new Map<string, Held>();
@@ -175,13 +175,13 @@ export function openHeldTasks(
       applied.delete(key);
       beside(
         "could not store the outcome of a claim; its worker will ask again",
-        claims.setOutcome(entry.claimId, kind).then(() => options.told(entry.claimId)),
+        claims.setOutcome(entry.claimId, kind).then(() => options.outcomeStored(entry.claimId)),
       );
     },
 
     has: (claimId) => held.has(claimId),
 
-    async look() {
+    async poll() {
       const now = context.clock.now();
       for (const [key, { at }] of applied) if (now - at > APPLIED_MS) applied.delete(key);
       if (held.size === 0) return;

@@ -67,17 +67,17 @@ export function openRemote(database: Database, context: Context, options: Remote
   const claims = openClaims(database, { server: context.newId(), leaseMs, offerMs: OFFER_MS });
   const stopping = new AbortController();
   const wake = new Wake();
-  const takers = openClaimQueue(context, claims, { pollMs, leaseMs });
+  const claimQueue = openClaimQueue(context, claims, { pollMs, leaseMs });
   const held = openHeldTasks(context, claims, {
     timeoutOf: (agent) => agents.get(agent)?.timeoutMs ?? 300_000,
     placesOf: (agent) => agents.get(agent)?.concurrency ?? 1,
     offered(agent) {
-      takers.offered(agent);
+      claimQueue.offered(agent);
       wakeups.send(`${OFFER_WAKEUP}${agent}`);
       wake.wake();
     },
-    told(claimId) {
-      tell(claimId);
+    outcomeStored(claimId) {
+      wakeWaiting(claimId);
       wakeups.send(`${CLAIM_WAKEUP}${claimId}`);
     },
   });
@@ -89,7 +89,7 @@ export function openRemote(database: Database, context: Context, options: Remote
     wake,
     idleMs: pollMs,
     async step() {
-      await held.look();
+      await held.poll();
       const now = context.clock.now();
       if (now - sweptAt < SWEEP_EVERY_MS) return false;
       sweptAt = now;
@@ -99,7 +99,7 @@ export function openRemote(database: Database, context: Context, options: Remote
     },
   });
 
-  function tell(claimId: string): void {
+  function wakeWaiting(claimId: string): void {
     for (const waiter of waiting.get(claimId) ?? []) waiter.wake();
   }
 
@@ -143,7 +143,7 @@ export function openRemote(database: Database, context: Context, options: Remote
         const message = `There is no agent "${agent}" whose work is claimed: those with a \`run\` work by themselves.`;
         throw new KhalaError("not_found", message);
       }
-      return takers.claim(agent, { ...ask, org: orgOf(caller, "task.work") }, signal);
+      return claimQueue.claim(agent, { ...ask, org: orgOf(caller, "task.work") }, signal);
     },
 
     async heartbeat(caller, claimId) {
@@ -181,24 +181,24 @@ export function openRemote(database: Database, context: Context, options: Remote
 
     onWakeup(name) {
       if (name.startsWith(OFFER_WAKEUP)) {
-        takers.offered(name.slice(OFFER_WAKEUP.length));
+        claimQueue.offered(name.slice(OFFER_WAKEUP.length));
         return true;
       }
       if (!name.startsWith(CLAIM_WAKEUP)) return false;
       const claimId = name.slice(CLAIM_WAKEUP.length);
-      tell(claimId);
+      wakeWaiting(claimId);
       if (held.has(claimId)) wake.wake();
       return true;
     },
 
     async drain() {
-      takers.stop();
+      claimQueue.stop();
       await held.drain();
     },
 
     async stop() {
       stopping.abort();
-      takers.stop();
+      claimQueue.stop();
       await loop.stop();
       await held.stop();
     },

@@ -17,8 +17,8 @@ const OVER = [
   ["board_replays", "created_at < $1"],
   ["board_set_aside", "failed_at < $1"],
   ["board_controls", "changed_at < $1 AND (kind = 'cancel' OR NOT active)"],
-  ["board_totals_told", "told_at < $1"],
-  ["board_running", "told_at < $1"],
+  ["board_totals_added", "added_at < $1"],
+  ["board_running", "reported_at < $1"],
 ] as const;
 
 /** Deletes finished rows: dedup marks, decisions, replays, cancellations. */

@@ -29,7 +29,9 @@ test("a server without a report for minutes does not count, and a busy one repor
   const [gone, busy, idle] = [1, 2, 3].map(() => openRunning(own.database, context));
   await gone!.share(of(1));
   await busy!.share(of(2));
-  await own.database.query({ text: "UPDATE runtime.board_running SET told_at = now() - interval '1 hour'" });
+  await own.database.query({
+    text: "UPDATE runtime.board_running SET reported_at = now() - interval '1 hour'",
+  });
   await clock.advance(60_000);
   await busy!.share(of(2));
   expect(await idle!.share(of(0))).toEqual(of(2));

@@ -214,12 +214,12 @@ CREATE TABLE runtime.board_outputs (
 ) WITH (fillfactor = 50);
 
 -- The number of the last report that each server added to the totals: a repeated report is added once.
-CREATE TABLE runtime.board_totals_told (
+CREATE TABLE runtime.board_totals_added (
   server text COLLATE "C" PRIMARY KEY,
   number bigint NOT NULL,
-  told_at timestamptz NOT NULL
+  added_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-CREATE INDEX board_totals_told_age ON runtime.board_totals_told (told_at);
+CREATE INDEX board_totals_added_age ON runtime.board_totals_added (added_at);
 
 -- Running tasks per agent and server, where the backend only knows those of its own process. An old row belongs to a server
 -- that is gone.
@@ -227,6 +227,6 @@ CREATE TABLE runtime.board_running (
   server text COLLATE "C" NOT NULL,
   agent text COLLATE "C" NOT NULL,
   running integer NOT NULL,
-  told_at timestamptz NOT NULL DEFAULT now(),
+  reported_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (server, agent)
 );

@@ -27,12 +27,12 @@ export function whenRevoked(
   viewer: Viewer,
   end: () => void,
 ): () => void {
-  const look = () => {
+  const check = () => {
     if (revocations.isRevoked(viewer)) end();
   };
-  const forget = revocations.onRevoked(look);
-  look();
-  return forget;
+  const unsubscribe = revocations.onRevoked(check);
+  check();
+  return unsubscribe;
 }
 
 /** The error for a token that was revoked while its request waited. */

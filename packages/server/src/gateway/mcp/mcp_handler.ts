@@ -54,12 +54,12 @@ export function mcpHandler(http: Http, context: Context, options: McpHandlerOpti
     const { response, done } = await session.handle(web, request.body, caller);
     // A live stream ends with its token, whatever the session goes on with; its client opens it again with a fresh one.
     const ending = new AbortController();
-    const forget = whenRevoked(revocations, caller.viewer, () => ending.abort());
+    const unsubscribe = whenRevoked(revocations, caller.viewer, () => ending.abort());
     const { expiresAt } = caller.viewer;
     try {
       await sendResponse(reply, context, response, { signal: ending.signal, expiresAt });
     } finally {
-      forget();
+      unsubscribe();
       done();
     }
   }
@@ -73,7 +73,7 @@ export function mcpHandler(http: Http, context: Context, options: McpHandlerOpti
     const ending = new AbortController();
     const bus = new InMemoryServerEventBus();
     const watches = new Watches(context, watching, (uri) => bus.publish({ kind: "resource_updated", uri }));
-    const forget = whenRevoked(revocations, caller.viewer, () => ending.abort());
+    const unsubscribe = whenRevoked(revocations, caller.viewer, () => ending.abort());
     try {
       const uris = watchedUris(request.body);
       for (const uri of uris)
@@ -98,7 +98,7 @@ export function mcpHandler(http: Http, context: Context, options: McpHandlerOpti
       const { id } = request.body as { id?: unknown };
       await reply.send({ jsonrpc: "2.0", id, error: { code, message } });
     } finally {
-      forget();
+      unsubscribe();
       watches.close();
     }
   }

@@ -78,7 +78,7 @@ export class Session {
   /** That of the request that is being served: another one, with other scopes, may be served at the same time. */
   readonly #serving = new AsyncLocalStorage<McpCaller>();
   readonly #over = Promise.withResolvers<never>();
-  #forget = () => {};
+  #unsubscribe = () => {};
   #cancelIdle = () => {};
   #requests = 0;
   closed = false;
@@ -153,10 +153,10 @@ export class Session {
 
   /** The session lives as long as its newest token, and watches what that one allows. */
   #use(caller: McpCaller): void {
-    this.#forget();
+    this.#unsubscribe();
     if (caller.viewer !== this.#caller.viewer) this.#watches.viewerChanged(caller.viewer);
     this.#caller = caller;
-    this.#forget = whenRevoked(this.#options.revocations, caller.viewer, () => void this.close());
+    this.#unsubscribe = whenRevoked(this.#options.revocations, caller.viewer, () => void this.close());
   }
 
   #awaitIdle(): void {
@@ -167,7 +167,7 @@ export class Session {
   #ended(): void {
     if (this.closed) return;
     this.closed = true;
-    this.#forget();
+    this.#unsubscribe();
     this.#cancelIdle();
     this.#watches.close();
     this.#over.reject(sessionEnded());

@@ -13,8 +13,8 @@ import type { McpTool, ToolAnswer } from "./tool.ts";
 /** How long a tool waits by default; clients time out after a minute. */
 const WAIT_MS = 30_000;
 const MAX_WAIT_MS = 50_000;
-const FIRST_LOOK_MS = 50;
-const LONGEST_LOOK_MS = 1_000;
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 1_000;
 const MAX_ARTIFACTS = 100;
 
 const WAIT = {
@@ -181,16 +181,16 @@ function needsSomebody({ waits }: CorrelationStateJson): boolean {
   return waits?.approvals !== undefined || waits?.paused !== undefined;
 }
 
-/** Looks until there is an answer; undefined when the time is over. */
+/** Polls until there is an answer; undefined when the time is over. */
 async function until<T>(
   { context }: WaitingOptions,
   waitMs: number,
   signal: AbortSignal,
-  look: () => Promise<T | undefined>,
+  poll: () => Promise<T | undefined>,
 ): Promise<T | undefined> {
   const deadline = context.clock.now() + waitMs;
-  for (let pause = FIRST_LOOK_MS; ; pause = Math.min(pause * 2, LONGEST_LOOK_MS)) {
-    const found = await look();
+  for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+    const found = await poll();
     const left = deadline - context.clock.now();
     if (found !== undefined || left <= 0 || signal.aborted) return found;
     await sleep(context.clock, Math.min(pause, left), signal);

@@ -50,7 +50,7 @@ export function openHistory(context: Context, { sync, traffic }: HistoryOptions)
       updates_per_s: updates > 0n ? rate("updates", Number(updates), Number(updates)) : 0,
       events_per_s: rate("events", sum("khala_conversation_reads_total")),
       tasks_per_s: rate("tasks", sum("khala_board_tasks_total")),
-      ...monitor.look(),
+      ...monitor.sample(),
     });
     if (samples.length > SAMPLES) samples.shift();
   }

@@ -103,7 +103,7 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
     return {
       at: isoTime(now),
       uptime_s: rounded((now - started) / 1_000),
-      process: meter.look(),
+      process: meter.sample(),
       sync: {
         ...syncState(dependencies),
         // The first snapshot of an existing database has no rate yet.

@@ -11,14 +11,14 @@ export interface ProcessFigures {
 
 /** Measures the process between two samples. */
 export interface ProcessMonitor {
-  look(): ProcessFigures;
+  sample(): ProcessFigures;
   stop(): void;
 }
 
 export interface ProcessMonitorOptions {
   /** The interval at which the event loop is sampled. It costs a timer each time. */
   readonly resolutionMs: number;
-  /** Without a look for this long, the event loop is left alone. */
+  /** Without a sample for this long, the event loop is left alone. */
   readonly restAfterMs: number;
 }
 
@@ -32,7 +32,7 @@ export function openProcessMonitor(
   let used = process.cpuUsage();
   let cancel = () => {};
   return {
-    look() {
+    sample() {
       const now = clock.now();
       const { user, system } = process.cpuUsage(used);
       const elapsedMs = Math.max(1, now - at);

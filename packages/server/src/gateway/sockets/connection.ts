@@ -64,7 +64,7 @@ export class Connection {
   readonly #options: ConnectionOptions;
   readonly #socket: ClientSocket;
   #viewer: Viewer;
-  #heardAt: number;
+  #aliveAt: number;
   #beatAt: number;
   #awaitsPong = false;
   #control = { since: 0, frames: 0 };
@@ -85,14 +85,14 @@ export class Connection {
     this.#context = context;
     this.#options = options;
     this.#id = context.newId();
-    this.#heardAt = this.#beatAt = this.connectedAt = context.clock.now();
+    this.#aliveAt = this.#beatAt = this.connectedAt = context.clock.now();
     const { limits, written } = options;
     const onWritable = () => this.#socket.onWritable();
     this.outbox = new Outbox(ws, stream, limits.bufferBytes, context.clock.now, onWritable, written);
     this.#socket = accept(this);
     ws.on("message", (data, binary) => {
       if (this.#closing) return;
-      this.#heard();
+      this.#alive();
       this.#socket.receive(data as Buffer, binary);
     });
     ws.on("ping", (data) => {
@@ -101,7 +101,7 @@ export class Connection {
     ws.on("pong", () => {
       if (!this.#awaitsPong) return void this.#admitsControlFrame();
       this.#awaitsPong = false;
-      this.#heard();
+      this.#alive();
     });
     ws.on("close", (code, reason) => {
       if (!this.#closing) {
@@ -155,7 +155,7 @@ export class Connection {
         ),
       );
     }
-    if (now - this.#heardAt > idleMs)
+    if (now - this.#aliveAt > idleMs)
       return this.end(
         new KhalaError("idle_timeout", "The socket was silent for too long. Reconnect, and send heartbeats."),
       );
@@ -221,8 +221,8 @@ export class Connection {
   }
 
   /** A message, or the answer to a ping of ours. Other frames do not show that the program behind the socket is alive. */
-  #heard(): void {
-    this.#heardAt = this.#context.clock.now();
+  #alive(): void {
+    this.#aliveAt = this.#context.clock.now();
   }
 }
 

@@ -80,9 +80,9 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     handleProtocols: (offered) => (offered.has("phoenix") ? "phoenix" : false),
   });
   let draining = false;
-  const stopLooking = visitInRotation(context.clock, open, ROUND, (socket, now) => socket.tick(now));
+  const stopChecking = visitInRotation(context.clock, open, ROUND, (socket, now) => socket.tick(now));
 
-  const forget = options.revocations.onRevoked(() => {
+  const unsubscribe = options.revocations.onRevoked(() => {
     for (const socket of open) {
       if (options.revocations.isRevoked(socket.viewer)) socket.end(tokenRevoked());
     }
@@ -214,7 +214,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     },
     async drain(timeoutMs) {
       draining = true;
-      forget();
+      unsubscribe();
       // Each socket gets a different time to reconnect, so that they do not reach the next server all at once.
       const apartMs = Math.min(RETURN_MS, MAX_RETURN_MS / open.size);
       for (const [i, socket] of [...open].entries())
@@ -228,7 +228,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
         await new Promise<void>((resolve) => context.clock.after(20, resolve));
       }
       for (const socket of open) socket.terminate();
-      stopLooking();
+      stopChecking();
       server.close();
     },
   };

@@ -18,7 +18,7 @@ export interface Hub extends Service {
   onWakeup(topic: string): void;
   /** Wakeups may have been lost: polls now. */
   recheck(): void;
-  /** Whether the feeds have looked at the current database server. */
+  /** Whether the feeds have checked the current database server. */
   settled(): boolean;
   /** The starts that the database knew at the last poll, or at one more if a given start was not among them. */
   starts(named?: string): Promise<Starts>;
@@ -45,7 +45,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
   let heads: Heads | undefined;
   let starts = new Starts([]);
   let polledAt = 0;
-  /** The database server that was looked at last. */
+  /** The database server that was checked last. */
   let settledOn = options.database.server();
   const settled = () => options.database.server() === settledOn;
   const reading = { ...options, journal: guarded(options.journal, settled) };
@@ -133,11 +133,11 @@ export function openHub(context: Context, options: HubOptions): Hub {
   };
 }
 
-/** Reads only from a server that was looked at: a restored one may repeat watermarks for other rows. */
+/** Reads only from a server that was checked: a restored one may repeat watermarks for other rows. */
 function guarded(journal: Journal, settled: () => boolean): Journal {
   const checked = <T>(rows: T): T => {
     if (settled()) return rows;
-    const message = "The database server was restarted or replaced, and is being looked at. Try again.";
+    const message = "The database server was restarted or replaced, and is being checked. Try again.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 200 });
   };
   return {

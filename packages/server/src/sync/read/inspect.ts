@@ -101,7 +101,7 @@ export interface FoundDocuments {
   readonly next: string | undefined;
 }
 
-/** Documents that the viewer may see whose key or content contains a text, after a key. A bounded part of them is looked at. */
+/** Documents that the viewer may see whose key or content contains a text, after a key. A bounded part of them is searched. */
 export async function searchDocuments(
   database: Database,
   model: Model,
@@ -128,12 +128,12 @@ export async function searchDocuments(
         (SELECT doc_key FROM runtime.${model.table}
          WHERE audience @> ARRAY[$2::text] AND audience IS NOT NULL AND NOT deleted AND org_id = $1 AND doc_key > $3
          ORDER BY doc_key LIMIT $4)
-      ), looked AS (
+      ), scanned AS (
         SELECT doc_key, row_number() OVER (ORDER BY doc_key) AS n FROM visible
       ), matched AS (
         SELECT l.doc_key, l.n, ($5 = '' OR strpos(lower(l.doc_key), $5) > 0 OR (octet_length(p.payload) <= ${SEARCHED_BYTES}
           AND strpos(lower(convert_from(p.payload, 'UTF8')), $5) > 0)) ${unexpired(model, "p")} AS found
-        FROM looked l JOIN runtime.${model.table} p ON p.org_id = $1 AND p.doc_key = l.doc_key WHERE l.n <= $4
+        FROM scanned l JOIN runtime.${model.table} p ON p.org_id = $1 AND p.doc_key = l.doc_key WHERE l.n <= $4
       ), chosen AS (
         SELECT doc_key, coalesce(found, false) AS found, n = $4 AS last FROM matched WHERE found OR n = $4 ORDER BY doc_key LIMIT $6
       )
@@ -145,7 +145,7 @@ export async function searchDocuments(
   });
   const found = rows.filter((row) => row.found);
   const shown = found.slice(0, limit);
-  // More were found than fit; or as many keys were looked at as may be, and the last of them is where it stopped.
+  // More were found than fit; or as many keys were searched as may be, and the last of them is where it stopped.
   const next = found.length > limit ? shown.at(-1)!.key : rows.find((row) => row.last)?.key;
   return {
     documents: shown.map(({ key, version, updatedAt, bytes, audience, payload }) => ({

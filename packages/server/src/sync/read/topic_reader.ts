@@ -139,7 +139,7 @@ export class TopicReader {
         await this.#readOnce();
       }
     } finally {
-      // In the same turn as the last look at `dirty`: a request from now on starts a new read.
+      // In the same turn as the last check of `dirty`: a request from now on starts a new read.
       this.#refreshing = undefined;
     }
   }

@@ -48,7 +48,7 @@ const FOLDED_UNDER_LOCK = 1_000n;
 /** The number of events that distinguish one state of the code from another. */
 const PROBED_EVENTS = 1_000;
 /** Time for the live projector between two cutovers. */
-const PATIENCE = { most: 2_000, least: 50, look: 20 };
+const PATIENCE = { most: 2_000, least: 50, pollMs: 20 };
 
 interface Progress {
   readonly position: bigint;
@@ -175,7 +175,7 @@ class Reprojection {
       this.#progress = done.progress;
       return done;
     } catch (error) {
-      this.#shadow.forget();
+      this.#shadow.reset();
       throw error;
     }
   }
@@ -290,7 +290,7 @@ class Reprojection {
         this.#patience = PATIENCE.most;
         return;
       }
-      await sleep(clock, PATIENCE.look, this.#options.signal);
+      await sleep(clock, PATIENCE.pollMs, this.#options.signal);
     }
     // The projector is idle or not running.
     this.#patience = Math.max(PATIENCE.least, this.#patience / 2);

@@ -49,7 +49,7 @@ export async function emitDiffering(
 ): Promise<number> {
   const found = await differing(tx, model, which);
   if (found.length === 0) return 0;
-  // Only now keep writers out, and look again: what they wrote before is seen, what they write after is newer.
+  // Only now keep writers out, and read again: what they wrote before is seen, what they write after is newer.
   await tx.query(lockTopic(model.topic));
   const writes = await differing(tx, model, which);
   if (writes.length > 0) await tx.query(writeDocuments(model, writes, inline));

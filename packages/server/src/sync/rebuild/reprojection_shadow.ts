@@ -63,7 +63,7 @@ export class ShadowModel {
   }
 
   /** The folded state may differ from the committed one: read it again. */
-  forget(): void {
+  reset(): void {
     this.#documents.clear();
   }
 

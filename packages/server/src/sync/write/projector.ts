@@ -35,7 +35,7 @@ export interface ProjectorState {
 /** Follows the authority log for one model. */
 export interface Projector extends Service {
   state(): ProjectorState;
-  /** There may be new events, or a reprojection. Nothing else makes it look, but retries. */
+  /** There may be new events, or a reprojection. Nothing else wakes it but retries. */
   wake(): void;
 }
 
@@ -84,11 +84,11 @@ export function startProjector(model: Model, context: Context, options: Projecto
 
   async function step(signal: AbortSignal): Promise<boolean> {
     if (!options.active()) {
-      forget();
+      reset();
       return false;
     }
     const now = options.era?.() ?? "";
-    if (now !== era) forget();
+    if (now !== era) reset();
     era = now;
     if (position === undefined) {
       const checkpoint = await readCheckpoint(database, model.topic);
@@ -125,7 +125,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
   async function rebuiltMeanwhile(): Promise<boolean> {
     if (position === stored || generation === (await readCheckpoint(database, model.topic)).generation)
       return false;
-    forget();
+    reset();
     return true;
   }
 
@@ -220,7 +220,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     ({ purgedVersion } = loaded);
   }
 
-  function forget(): void {
+  function reset(): void {
     documents.clear();
     position = undefined;
     failed = 0;
@@ -238,7 +238,7 @@ export function startProjector(model: Model, context: Context, options: Projecto
     idleMs: options.retryMs,
     step,
     // The cache may differ from what was committed: read it again.
-    onError: forget,
+    onError: reset,
   });
 
   return {

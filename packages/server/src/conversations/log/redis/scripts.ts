@@ -277,23 +277,23 @@ export const TRIM = script(
 if not found then return {0, 0} end
 local since, entries, bytes, upTo = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
 local left, size = redis.call('XLEN', stream), tonumber(found[5] or 0)
-local looked = redis.call('XRANGE', stream, '-', '+', 'COUNT', ARGV[4])
+local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', ARGV[4])
 local keep = 1
-while keep < #looked do
-  local time, seq = split(looked[keep][1])
+while keep < #oldest do
+  local time, seq = split(oldest[keep][1])
   if upTo and seq > upTo then break end
   local old = since and time < since
   if not (old or (entries and left > entries) or (bytes and size > bytes)) then break end
   left = left - 1
-  size = size - #looked[keep][2][2]
+  size = size - #oldest[keep][2][2]
   keep = keep + 1
 end
 if keep == 1 then return {0, 0} end
-local removed = redis.call('XTRIM', stream, 'MINID', '~', looked[keep][1])
+local removed = redis.call('XTRIM', stream, 'MINID', '~', oldest[keep][1])
 size = tonumber(found[5] or 0)
-for i = 1, removed do size = size - #looked[i][2][2] end
+for i = 1, removed do size = size - #oldest[i][2][2] end
 redis.call('HSET', meta, 'bytes', text(size), 'floor', floor())
-return {removed, (keep == #looked and removed > 0) and 1 or 0}
+return {removed, (keep == #oldest and removed > 0) and 1 or 0}
 `,
 );
 

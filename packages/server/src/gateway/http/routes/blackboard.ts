@@ -245,14 +245,14 @@ export function workerRoutes(
     async (who, request, reply) => {
       const ask = readClaim(request.body);
       const revoked = new AbortController();
-      const forget = whenRevoked(revocations, who, () => revoked.abort());
+      const unsubscribe = whenRevoked(revocations, who, () => revoked.abort());
       const over = AbortSignal.any([signal, gone(reply), revoked.signal]);
       try {
         const claims = await board.claim(who, agentOf(request), ask, over);
         if (revoked.signal.aborted) throw tokenRevoked();
         return { claims };
       } finally {
-        forget();
+        unsubscribe();
       }
     },
     { target: agentTarget },

@@ -82,7 +82,7 @@ export function opsEraseRoute(http: Http, { database, sync, conversations }: Era
 
   http.route("subject.erase", "POST", "/ops/v1/erase", async (viewer, request, reply, audited) => {
     const sent = readMessage(EraseRequestSchema, request.body);
-    const step: Step = { ...whom(viewer, sent), dryRun: sent.dryRun ?? true };
+    const step: Step = { ...targetOf(viewer, sent), dryRun: sent.dryRun ?? true };
     const [stage, after] = readPlace(sent.next);
     audited.org = step.org;
     audited.resource = JSON.stringify({ subject: step.subject, dry_run: step.dryRun, stage });
@@ -102,7 +102,7 @@ export function opsEraseRoute(http: Http, { database, sync, conversations }: Era
 }
 
 /** The org and the subject. Without an org, it is the caller's own. */
-function whom(viewer: Viewer, { subject, orgId }: EraseRequest): { org: string; subject: string } {
+function targetOf(viewer: Viewer, { subject, orgId }: EraseRequest): { org: string; subject: string } {
   const org = orgId ?? viewer.org;
   if (!/^[^\0]{1,256}$/u.test(subject))
     throw new KhalaError("invalid_request", "subject is the `sub` of the tokens, 1 to 256 characters.", {
