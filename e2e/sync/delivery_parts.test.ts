@@ -266,7 +266,7 @@ test("refuses an undeclared part with its field and the declared ones", async ()
   ])
     expect(await refused(TASKS + wrong)).toMatchObject({ code: "invalid_request", field: "topics" });
   expect(await refused(`${CARDS}?title=a&project_id=b`)).toMatchObject({
-    message: expect.stringContaining("The name of this part is app.cards?project_id=b&title=a"),
+    message: expect.stringContaining("The part must be written app.cards?project_id=b&title=a"),
   });
   await using stranger = await RawClient.connect(server.socketUrl, {
     token: await server.token({ scopes: [] }),

@@ -254,7 +254,7 @@ test("refuses a comparison without a mirror to compare with", async () => {
   const token = await operator("org-1");
   const answer = await server.request("/ops/v1/parity", token, { method: "POST" });
   expect(answer.status).toBe(400);
-  expect(await answer.text()).toContain("There is no mirror");
+  expect(await answer.text()).toContain("No mirror is configured");
 });
 
 test("a server that starts later has no trace of other servers' updates", async () => {

@@ -99,7 +99,7 @@ export const COMMENTS: Readonly<Record<string, string>> = {
   "openagents.conversation.v1.BranchChanged.reload": "The branch is too long for an event: the client reads the conversation again.",
   "openagents.conversation.v1.ChatRequest": "POST /chat",
   "openagents.conversation.v1.ChatRequest.edit": "The user's message that this one is another version of.",
-  "openagents.conversation.v1.ChatRequest.idempotency_key": "The same key is answered the same, and starts nothing twice.",
+  "openagents.conversation.v1.ChatRequest.idempotency_key": "A repeated request with the same key gets the same answer and starts no second run.",
   "openagents.conversation.v1.ChatRequest.message": "Its text. Either this or `parts`.",
   "openagents.conversation.v1.ChatRequest.params": "Settings of the turn for the engine, checked by the app's schema.",
   "openagents.conversation.v1.ChatRequest.parts": "Texts and files.",

@@ -185,7 +185,7 @@ export function readEvents(
 async function prepare(request: Append, clock: Clock): Promise<Prepared> {
   const { stream, streamId, events } = request;
   if (!isStreamId(streamId))
-    throw invalid(`${stream.kind}_id`, "An id has 1 to 200 letters, digits or . _ : @ -");
+    throw invalid(`${stream.kind}_id`, "An id must have 1 to 200 letters, digits or . _ : @ -");
   if (events.length === 0) throw invalid("events", "Send at least one event.");
   if (events.length > MAX_EVENTS)
     throw invalid("events", `Send at most ${MAX_EVENTS} events at once, not ${events.length}.`);
@@ -193,7 +193,7 @@ async function prepare(request: Append, clock: Clock): Promise<Prepared> {
   const data: string[] = [];
   for (const [i, event] of events.entries()) {
     if (!ID.test(event.event_id))
-      throw invalid(`events[${i}].event_id`, "An event_id has 1 to 200 letters, digits or . _ : @ -");
+      throw invalid(`events[${i}].event_id`, "An event_id must have 1 to 200 letters, digits or . _ : @ -");
     if (seen.has(event.event_id))
       throw invalid(
         `events[${i}].event_id`,
@@ -207,7 +207,7 @@ async function prepare(request: Append, clock: Clock): Promise<Prepared> {
     if (UNSTORABLE.test(text))
       throw invalid(
         `events[${i}].data`,
-        "A text may not contain a NUL character or half of a surrogate pair.",
+        "A string may not contain a NUL character or half of a surrogate pair.",
       );
     data.push(text);
   }
@@ -217,7 +217,7 @@ async function prepare(request: Append, clock: Clock): Promise<Prepared> {
 /** A schema may return what it did not receive, such as a bigint. */
 function textOf(data: unknown, type: string): string {
   const text = typeof data === "object" && data !== null ? JSON.stringify(data) : undefined;
-  if (text === undefined) throw new TypeError(`The schema of "${type}" returns what is no JSON object.`);
+  if (text === undefined) throw new TypeError(`The schema of "${type}" must return a JSON object.`);
   return text;
 }
 
@@ -277,12 +277,12 @@ function outcome({ stream, streamId, expectedSeq }: Append, answer: Answer): Out
     }
     case "changed": {
       const message =
-        "An event_id of this request is in the stream already, with another type or other data. A new event needs a new event_id.";
+        "The stream already has an event_id of this request, with another type or other data. Use a new event_id for a new event.";
       return { error: new KhalaError("event_conflict", message, { current_seq: String(answer.seq) }) };
     }
     case "duplicate": {
       const message =
-        "Some of these event ids are already in the stream and some are not. Send the new ones alone.";
+        "Some of these event ids are already in the stream and some are not. Send only the new ones.";
       return { error: new KhalaError("event_conflict", message, { current_seq: String(answer.seq) }) };
     }
   }

@@ -25,13 +25,13 @@ export function checkEventSchema(kind: string, type: string, schema: unknown): a
   } catch (cause) {
     const reason = (cause as Error).message;
     throw new TypeError(
-      `${where} has a schema that JSON data cannot match: ${reason}. Use texts, numbers, booleans, lists and objects.`,
+      `${where} has a schema that JSON data cannot match: ${reason}. Use strings, numbers, booleans, lists and objects.`,
       { cause },
     );
   }
   if (json?.type !== undefined && json.type !== "object")
     throw new TypeError(
-      `${where} has a schema of type "${String(json.type)}". The data of an event is an object.`,
+      `${where} has a schema of type "${String(json.type)}". The data of an event must be an object.`,
     );
 }
 

@@ -30,7 +30,7 @@ test.each([
   ["nothing", undefined, /needs a schema: a Standard Schema, such as z.object.*; not undefined/],
   ["a plain object", { title: "string" }, /needs a schema.*not an object/],
   ["a text", "string", /not "string"/],
-  ["a value", z.string(), /has a schema of type "string"\. The data of an event is an object/],
+  ["a value", z.string(), /has a schema of type "string"\. The data of an event must be an object/],
   ["a list", z.array(z.string()), /has a schema of type "array"/],
   ["a Date", z.object({ at: z.date() }), /JSON data cannot match: Date cannot be represented/],
   ["a bigint", z.object({ at: z.bigint() }), /JSON data cannot match/],

@@ -79,7 +79,7 @@ export function defineStream<
   const definition = input as unknown as TypedStream<Kind, Events, Path>;
   const { kind, events, path } = input;
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(kind))
-    throw new TypeError(`A stream's kind is a lowercase name, not "${kind}".`);
+    throw new TypeError(`A stream's kind must be a lowercase name, not "${kind}".`);
   if (path !== undefined) checkPath(kind, path);
   if (typeof events !== "object" || events === null || Object.keys(events).length === 0)
     throw new TypeError(`The stream "${kind}" needs \`events\`: at least one type of event, and its schema.`);
@@ -93,10 +93,10 @@ const OWN_PATHS = "ag-ui|ai|api|approvals|blackboard|chat|files|mcp|ops|socket|s
 
 function checkPath(kind: string, path: string): void {
   if (!/^(\/[A-Za-z0-9_.-]+)+$/.test(path))
-    throw new TypeError(`The path of the stream "${kind}" is one such as "/app/v1/things", not "${path}".`);
+    throw new TypeError(`The path of the stream "${kind}" must look like "/app/v1/things", not "${path}".`);
   if (new RegExp(`^/(${OWN_PATHS})(/|$)`).test(path))
     throw new TypeError(
-      `The path of the stream "${kind}" is the server's own: "${path}". Use one such as "/app${path}".`,
+      `The path of the stream "${kind}" is reserved: "${path}". Use one such as "/app${path}".`,
     );
 }
 

@@ -9,7 +9,7 @@ export function expiryOf(model: Model, document: object): string | null {
   const time = typeof at === "string" ? Date.parse(at) : Number.NaN;
   if (Number.isNaN(time))
     throw new TypeError(
-      `expiresAt of ${model.topic} returns a time such as an event's \`at\`, or null, not ${String(at)}.`,
+      `expiresAt of ${model.topic} must return a time, such as an event's \`at\`, or null, not ${String(at)}.`,
     );
   return new Date(time).toISOString();
 }

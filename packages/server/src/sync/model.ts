@@ -109,14 +109,16 @@ export function defineModel<
   const wide = definition as unknown as ModelDefinition<Document, Topic>;
   const { topic, prefix, id, project, audience, expiresAt } = wide;
   if (!NAME.test(topic))
-    throw new TypeError(`A topic is dotted lowercase names, such as "app.things", not "${topic}".`);
+    throw new TypeError(
+      `A topic must be lowercase names with dots between them, such as "app.things", not "${topic}".`,
+    );
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(prefix))
-    throw new TypeError(`The prefix of ${topic} is one lowercase name, not "${prefix}".`);
+    throw new TypeError(`The prefix of ${topic} must be one lowercase name, not "${prefix}".`);
   const table = definition.table ?? `sync_${topic.split(".").at(-1)}`;
   // PostgreSQL truncates longer names, also of indexes: two could collide.
   if (!/^[a-z][a-z0-9_]{0,47}$/.test(table))
     throw new TypeError(
-      `The table of ${topic} is one lowercase name of at most 48 characters, not "${table}".`,
+      `The table of ${topic} must be one lowercase name of at most 48 characters, not "${table}".`,
     );
   const model: Model<Document, Topic, Streams> = {
     ...checkFields(wide),

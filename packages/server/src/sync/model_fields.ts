@@ -43,7 +43,7 @@ export function checkFields(definition: Partial<IndexedFields> & { readonly topi
     const wrong = names.find((name) => !FIELD.test(option === "orderBy" ? fieldOf(name) : name));
     if (wrong !== undefined)
       throw new TypeError(
-        `${option} of ${topic} names fields of the document, such as "status", not "${wrong}".`,
+        `${option} of ${topic} must name fields of the document, such as "status", not "${wrong}".`,
       );
     return names;
   };
@@ -53,12 +53,10 @@ export function checkFields(definition: Partial<IndexedFields> & { readonly topi
     throw new TypeError(`by of ${topic} cannot name "${reserved}": lists have a parameter of that name.`);
   const [orders, filters] = [new Set(orderBy.map(fieldOf)), new Set([...filter, ...by])];
   if (orders.size > MAX_FIELDS)
-    throw new TypeError(
-      `orderBy of ${topic} names ${orders.size} fields; at most ${MAX_FIELDS} are indexed.`,
-    );
+    throw new TypeError(`orderBy of ${topic} has ${orders.size} fields; at most ${MAX_FIELDS} are allowed.`);
   if (filters.size > MAX_FIELDS)
     throw new TypeError(
-      `filter and by of ${topic} name ${filters.size} fields; at most ${MAX_FIELDS} are indexed.`,
+      `filter and by of ${topic} have ${filters.size} fields; at most ${MAX_FIELDS} are allowed.`,
     );
   return { orderBy, filter, by };
 }

@@ -68,10 +68,10 @@ export function readFollowable(models: Models, name: string): Followable {
     pairs.map(([field, value]) => ({ field, value })),
     "topics",
   );
-  if (!part) throw invalid(`A part of ${topic} is written ${topic}?<field>=<value>.`);
+  if (!part) throw invalid(`A part of ${topic} must look like ${topic}?<field>=<value>.`);
   if (partName(topic, part) !== name)
     throw invalid(
-      `The name of this part is ${partName(topic, part)}: its fields are in the order of their names, and values percent-encoded as by encodeURIComponent.`,
+      `The part must be written ${partName(topic, part)}: fields sorted by name, values encoded as by encodeURIComponent.`,
     );
   return { model, part };
 }
@@ -85,7 +85,7 @@ export function readPart(model: Model, fields: readonly PartField[], sentAs?: st
   if (more !== undefined)
     throw new KhalaError(
       "invalid_request",
-      `A part has each field once, and doc_key alone: leave ${more} out.`,
+      `A part may have each field once, and doc_key only without other fields. Leave ${more} out.`,
       {
         field: sentAs ?? more,
       },
@@ -100,16 +100,18 @@ function checkField(model: Model, { field, value }: PartField, sentAs: string): 
   if (field !== KEY_FIELD && !model.by.includes(field)) {
     const declared = [...model.by, KEY_FIELD].map((name) => `${model.topic}?${name}=<value>`).join(" and ");
     throw refused(
-      `${model.topic} has no parts by ${JSON.stringify(field.slice(0, 100))}; there are ${declared}. Declare it in \`by\` of its model.`,
+      `${model.topic} has no parts by ${JSON.stringify(field.slice(0, 100))}; it has ${declared}. Declare the field in \`by\` of its model.`,
     );
   }
   if (field === KEY_FIELD && !isKeyOf(model, value))
-    throw refused(`doc_key is a key of ${model.topic}, which starts with "${model.prefix}:".`);
+    throw refused(`doc_key must be a key of ${model.topic}, which starts with "${model.prefix}:".`);
   if (
     field !== KEY_FIELD &&
     (Buffer.byteLength(value) > MAX_VALUE_BYTES || value.includes("\0") || !value.isWellFormed())
   )
-    throw refused(`The value of ${field} is Unicode text without NUL of at most ${MAX_VALUE_BYTES} bytes.`);
+    throw refused(
+      `The value of ${field} must be Unicode text without NUL, of at most ${MAX_VALUE_BYTES} bytes.`,
+    );
 }
 
 function invalid(message: string): KhalaError {

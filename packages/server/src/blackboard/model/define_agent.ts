@@ -41,11 +41,13 @@ export function agent<const Type extends string, S extends Schemas = Schemas>(
   const options = given as unknown as AgentOptions;
   if (typeof name !== "string" || !AGENT_NAME.test(name)) {
     throw new TypeError(
-      `An agent's name is a letter, then up to 63 letters, digits, "-" or "_", such as "reviewer"; not ${shown(name)}.`,
+      `An agent's name must be a letter followed by up to 63 letters, digits, "-" or "_", such as "reviewer", not ${shown(name)}.`,
     );
   }
   if (name === ROUTER)
-    throw new TypeError(`"${ROUTER}" is the board's own reader: give the agent another name.`);
+    throw new TypeError(
+      `The name "${ROUTER}" is reserved for the board's router. Give the agent another name.`,
+    );
   const check = new Check(name);
   check.fields("", options, Object.keys(OPTIONS));
   const consumes = Object.freeze(
@@ -53,11 +55,15 @@ export function agent<const Type extends string, S extends Schemas = Schemas>(
   );
   for (const type of consumes) check.that(ARTIFACT_TYPE.test(type), "consumes", typeRule(type));
   for (const [type, schema] of Object.entries(options.schemas ?? {}))
-    check.that(isStandardSchema(schema), `schemas.${type}`, "is a Standard Schema, such as z.object({ … })");
+    check.that(
+      isStandardSchema(schema),
+      `schemas.${type}`,
+      "must be a Standard Schema, such as z.object({ … })",
+    );
   check.filters(options);
   check.gathering(options, consumes);
   const { order = "key", strict = false, retry = {} } = options;
-  check.that(["key", "partition", "none"].includes(order), "order", `is "key", "partition" or "none"`);
+  check.that(["key", "partition", "none"].includes(order), "order", `must be "key", "partition" or "none"`);
   check.flag("strict", strict);
   check.that(!strict || order !== "none", "strict", `needs an order: leave out order: "none", or strict`);
   check.flag("selfTrigger", options.selfTrigger);
@@ -99,15 +105,15 @@ class Check {
   /** Refuses unknown fields, because a misspelt option would be ignored silently. */
   fields(option: string, value: object, names: readonly string[]): void {
     const what = option || "the second argument";
-    this.that(typeof value === "object" && value !== null, what, `is an object with ${list(names)}`);
+    this.that(typeof value === "object" && value !== null, what, `must be an object with ${list(names)}`);
     for (const name of Object.keys(value)) {
       const path = option ? `${option}.${name}` : name;
-      this.that(names.includes(name), path, `is not an option; there are ${list(names)}`);
+      this.that(names.includes(name), path, `is not an option; the options are ${list(names)}`);
     }
   }
 
   texts(option: string, value: unknown): string[] {
-    const rule = `is a list of 1 to ${MAX_LIST} texts, each of them once, such as ["Draft"]`;
+    const rule = `must be a list of 1 to ${MAX_LIST} different strings, such as ["Draft"]`;
     this.that(Array.isArray(value) && value.length > 0 && value.length <= MAX_LIST, option, rule);
     const texts: unknown[] = [...(value as unknown[])];
     this.that(new Set(texts).size === texts.length, option, rule);
@@ -121,7 +127,7 @@ class Check {
     this.that(
       value === undefined || typeof value === "boolean",
       option,
-      `is true or false, not ${shown(value)}`,
+      `must be true or false, not ${shown(value)}`,
     );
   }
 
@@ -132,30 +138,38 @@ class Check {
     }
     this.fields("approval", value, ["not", "scope"]);
     const { not, scope } = value;
-    this.that(not === undefined || not === "requester", "approval.not", `is "requester", not ${shown(not)}`);
-    const rule = `is the name of a scope, not ${shown(scope)}`;
+    this.that(
+      not === undefined || not === "requester",
+      "approval.not",
+      `must be "requester", not ${shown(not)}`,
+    );
+    const rule = `must be the name of a scope, not ${shown(scope)}`;
     this.that(scope === undefined || (typeof scope === "string" && scope !== ""), "approval.scope", rule);
   }
 
   call(option: string, value: unknown): void {
-    const rule = `is a function, not ${shown(value)}`;
+    const rule = `must be a function, not ${shown(value)}`;
     this.that(value === undefined || typeof value === "function", option, rule);
   }
 
   number(option: string, value: number): number {
-    this.that(Number.isFinite(value), option, `is a number, not ${shown(value)}`);
+    this.that(Number.isFinite(value), option, `must be a number, not ${shown(value)}`);
     return value;
   }
 
   whole(option: string, value: number, most: number): number {
     const holds = Number.isInteger(value) && value >= 1 && value <= most;
-    this.that(holds, option, `is a whole number from 1 to ${most}, not ${shown(value)}`);
+    this.that(holds, option, `must be a whole number from 1 to ${most}, not ${shown(value)}`);
     return value;
   }
 
   ms(option: string, value: number): number {
     const holds = Number.isFinite(value) && value > 0 && value <= MAX_MS;
-    this.that(holds, option, `is a number of milliseconds above 0, up to ${MAX_MS}; not ${shown(value)}`);
+    this.that(
+      holds,
+      option,
+      `must be a number of milliseconds above 0, up to ${MAX_MS}, not ${shown(value)}`,
+    );
     return value;
   }
 
@@ -166,13 +180,17 @@ class Check {
     if (tags !== undefined) this.texts("tags", tags);
     if (labels !== undefined) this.texts("labels", labels);
     for (const each of from === undefined ? [] : this.texts("from", from)) {
-      const rule = `names producers, such as "agent:writer", "user:u-1" or "agent:*" (the star at the end); not ${shown(each)}`;
+      const rule = `must name producers, such as "agent:writer", "user:u-1" or "agent:*" (a star only at the end), not ${shown(each)}`;
       this.that(/^[a-z]+:[^*]*\*?$/.test(each) && !each.endsWith(":"), "from", rule);
     }
   }
 
   gathering({ batch, join }: AgentOptions, consumes: readonly string[]): void {
-    this.that(!batch || !join, "batch", "and join exclude each other: keep one, or make two agents");
+    this.that(
+      !batch || !join,
+      "batch",
+      "cannot be combined with join. Keep one of them, or define two agents",
+    );
     if (batch) this.#batch(batch);
     if (join) this.#join(join, consumes);
   }
@@ -186,12 +204,16 @@ class Check {
   #join(join: JoinOptions, consumes: readonly string[]): void {
     this.fields("join", join, ["by", "types", "within"]);
     const { by = "correlation_id" } = join;
-    const rule = `is "correlation_id" or a function from an artifact to a text, not ${shown(by)}`;
+    const rule = `must be "correlation_id" or a function from an artifact to a string, not ${shown(by)}`;
     this.that(by === "correlation_id" || typeof by === "function", "join.by", rule);
     const types = this.texts("join.types", join.types);
-    this.that(types.length > 1, "join.types", "has at least two types: one alone needs no join");
+    this.that(types.length > 1, "join.types", "must have at least two types; a single type needs no join");
     for (const type of types)
-      this.that(consumes.includes(type), "join.types", `has ${shown(type)}: add it to consumes`);
+      this.that(
+        consumes.includes(type),
+        "join.types",
+        `has ${shown(type)}, which is not in consumes. Add it there`,
+      );
     this.ms("join.within", join.within);
   }
 
@@ -201,13 +223,13 @@ class Check {
     const attempts = this.whole("retry.attempts", retry.attempts ?? 5, MAX_ATTEMPTS);
     const base = this.ms("retry.base", retry.base ?? 1_000);
     const cap = this.ms("retry.cap", retry.cap ?? Math.max(300_000, base));
-    this.that(cap >= base, "retry.cap", `is at least retry.base (${base}), not ${cap}`);
+    this.that(cap >= base, "retry.cap", `must be at least retry.base (${base}), not ${cap}`);
     return Object.freeze({ attempts, base, cap, ...(retry.classify && { classify: retry.classify }) });
   }
 }
 
 function typeRule(type: string): string {
-  return `has types of letters, digits, "_", ".", ":" or "-", up to 128, such as "Draft"; not ${shown(type)}`;
+  return `must contain types of up to 128 letters, digits, "_", ".", ":" or "-", such as "Draft", not ${shown(type)}`;
 }
 
 /** A frozen copy. Lists and groups of options are one level deep. */

@@ -97,7 +97,7 @@ export function openReplays(
 
   async function edited(task: Task, { payload }: Edit): Promise<Task> {
     if (task.artifacts.length > 1) {
-      const message = `The task has ${task.artifacts.length} artifacts: replay it as it is, or publish them again.`;
+      const message = `The task has ${task.artifacts.length} artifacts, so its payload cannot be replaced. Replay it unchanged, or publish the artifacts again.`;
       throw new KhalaError("invalid_request", message, { field: "payload" });
     }
     const [artifact] = task.artifacts;

@@ -63,7 +63,7 @@ export class Settler {
     const { id, agent, attempt } = claim.task;
     const failure = {
       class: "ArtifactMissing",
-      message: `The artifact of task ${id} is not on the board any more. Publish it again if it is still wanted.`,
+      message: `The artifact of task ${id} is no longer on the board. Publish it again if you still need it.`,
       kind: "fatal",
     } as const;
     const { task: _, ...letter } = { ...this.#letter(claim, failure), attempts: attempt - 1 };

@@ -17,7 +17,7 @@ test.each([
   ["a day that never comes", [schedule({ cron: "0 0 31 2 *" })], "nightly"],
   ["a time zone that is not there", [schedule({ timezone: "Moon/Base" })], "Moon/Base"],
   ["a name twice", [schedule(), schedule()], "Two schedules"],
-  ["an empty name", [schedule({ name: "" })], "no name"],
+  ["an empty name", [schedule({ name: "" })], "not a valid name"],
 ])("%s is a TypeError at definition", (_what, schedules, words) => {
   expect(() => checkSchedules(schedules)).toThrow(TypeError);
   expect(() => checkSchedules(schedules)).toThrow(words);

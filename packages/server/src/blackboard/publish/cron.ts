@@ -38,8 +38,8 @@ export function checkSchedules(schedules: readonly Schedule[]): CheckedSchedule[
   return schedules.map((schedule) => {
     const { name, cron: pattern, timezone = "UTC" } = schedule;
     if (!NAME.test(name))
-      throw new TypeError(`"${name}" is no name for a schedule: use letters, digits and . _ : -`);
-    if (names.has(name)) throw new TypeError(`Two schedules are called "${name}": rename one of them.`);
+      throw new TypeError(`"${name}" is not a valid name for a schedule. Use letters, digits and . _ : -`);
+    if (names.has(name)) throw new TypeError(`Two schedules have the name "${name}". Rename one of them.`);
     names.add(name);
     const cron = parse(name, pattern, timezone);
     return {
@@ -66,7 +66,7 @@ function parse(name: string, pattern: string, timezone: string): Cron {
       cause: error,
     });
   }
-  throw new TypeError(`The schedule "${name}" with "${pattern}" never comes.`);
+  throw new TypeError(`The schedule "${name}" with "${pattern}" never runs.`);
 }
 
 /** The id of a firing: the same on every server. */

@@ -56,7 +56,7 @@ export function readFields(draft: unknown, problems: Problem[]): DraftFields | u
     bad("type", 'must be a letter, then letters, digits, "_", ".", ":" or "-", up to 128, such as "Draft"');
   }
   if (id != null && (typeof id !== "string" || !UUID.test(id))) {
-    bad("id", "must be a UUID; leave it out to be given one");
+    bad("id", "must be a UUID; leave it out to get a new one");
   }
   const fields = {
     id: typeof id === "string" ? id.toLowerCase() : undefined,
@@ -86,18 +86,21 @@ function unknownFields(value: object, known: readonly string[], at: string, bad:
 function key(draft: Record<string, unknown>, field: string, bad: Bad): string | undefined {
   const value = draft[field] ?? "";
   if (typeof value === "string" && isText(value, MAX_KEY)) return value || undefined;
-  return bad(field, `must be a text of at most ${MAX_KEY} characters, without control characters`);
+  return bad(field, `must be a string of at most ${MAX_KEY} characters, without control characters`);
 }
 
 function names(value: unknown, field: string, bad: Bad): string[] {
   const list: unknown = value ?? [];
   if (!Array.isArray(list) || list.length > MAX_LIST) {
-    bad(field, `must be a list of at most ${MAX_LIST} texts`);
+    bad(field, `must be a list of at most ${MAX_LIST} strings`);
     return [];
   }
   for (const [index, name] of list.entries()) {
     if (typeof name !== "string" || name === "" || !isText(name, MAX_NAME)) {
-      bad(`${field}[${index}]`, `must be a text of 1 to ${MAX_NAME} characters, without control characters`);
+      bad(
+        `${field}[${index}]`,
+        `must be a string of 1 to ${MAX_NAME} characters, without control characters`,
+      );
     } else if (list.indexOf(name) !== index) bad(`${field}[${index}]`, "is there already");
   }
   return [...list];

@@ -195,7 +195,7 @@ test("by default a Kafka record has room for the payload and the rest of the art
 test("refuses more drafts than the limit", async () => {
   const drafts = Array.from({ length: 3 }, () => ({ type: "Draft", payload: 0 }));
   expect((await refusal(drafts, { limits: { drafts: 2 } })).message).toBe(
-    "At most 2 artifacts are published at a time.",
+    "A request may publish at most 2 artifacts. Send several requests.",
   );
 });
 

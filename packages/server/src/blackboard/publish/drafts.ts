@@ -67,9 +67,13 @@ export async function makeArtifacts(
   const { label = "artifacts" } = rules;
   const limits = { ...DRAFT_LIMITS, ...rules.limits };
   if (drafts.length > limits.drafts) {
-    throw new KhalaError("invalid_request", `At most ${limits.drafts} artifacts are published at a time.`, {
-      field: label,
-    });
+    throw new KhalaError(
+      "invalid_request",
+      `A request may publish at most ${limits.drafts} artifacts. Send several requests.`,
+      {
+        field: label,
+      },
+    );
   }
   const problems: Problem[][] = drafts.map(() => []);
   const checking = drafts.map((draft, index) => check(draft, problems[index]!, rules, limits));
@@ -96,7 +100,7 @@ function check(
   if (!fields) return undefined;
   const { payload: said } = draft as ArtifactDraft;
   if (said === undefined) {
-    problems.push({ field: "payload", message: "is missing; null is a payload too" });
+    problems.push({ field: "payload", message: "is missing; to publish no data, send null" });
     return undefined;
   }
   // Checked before the schema runs, which need not handle payloads that are too large or not JSON.

@@ -139,7 +139,7 @@ test.each(throwing)("%s makes a dead letter of that agent, and tasks for the oth
 
 test("refuses two agents of one name", () => {
   const twins = [agent("a", { consumes: "Draft" }), agent("a", { consumes: "Review" })];
-  expect(() => createRouter(twins, { clock })).toThrow('Two agents are called "a"');
+  expect(() => createRouter(twins, { clock })).toThrow('Two agents have the name "a"');
 });
 
 test("routing never throws, for any artifact and any error", () => {

@@ -58,9 +58,9 @@ export function taskId({ id, version }: Pick<Artifact, "id" | "version">): strin
 /** The ordering key of a task. Throws what the agent's `key` throws. */
 function orderKey(agent: Agent, artifact: Artifact): string {
   const key: unknown = agent.options.key?.(artifact) ?? "";
-  if (typeof key !== "string") throw new TypeError(`key must return a text, not ${typeof key}.`);
+  if (typeof key !== "string") throw new TypeError(`key must return a string, not ${typeof key}.`);
   if (key.length > MAX_KEY) throw new TypeError(`key must return at most ${MAX_KEY} characters.`);
-  if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("key must return text without NUL.");
+  if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("key must return a string without NUL.");
   return key || artifactKey(artifact, sha256);
 }
 
@@ -69,7 +69,7 @@ function indexed(agents: readonly Agent[]): Map<unknown, Agent[]> {
   const names = new Set<string>();
   for (const agent of agents) {
     if (names.has(agent.name))
-      throw new TypeError(`Two agents are called "${agent.name}": rename one of them.`);
+      throw new TypeError(`Two agents have the name "${agent.name}". Rename one of them.`);
     names.add(agent.name);
     for (const type of agent.consumes) {
       const others = byType.get(type);
@@ -105,7 +105,7 @@ function fits(pattern: string, producedBy: string): boolean {
 function answer(result: unknown): boolean {
   if (typeof result === "boolean") return result;
   if (result instanceof Promise) result.catch(() => undefined);
-  throw new TypeError("where must return true or false at once; look things up in run instead.");
+  throw new TypeError("where must return true or false, not a promise. Do asynchronous work in run.");
 }
 
 function taskOf(agent: Agent, artifact: Artifact, key: string, now: string): Task {

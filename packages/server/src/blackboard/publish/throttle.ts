@@ -59,7 +59,9 @@ export function openThrottle(
 ): Throttle {
   const { soft, hard, agents, counts = () => true } = options;
   if (!(soft >= 0 && hard > soft))
-    throw new TypeError("The lag that slows publishing must be below the lag that refuses it.");
+    throw new TypeError(
+      "The lag at which publishing slows down must be below the lag at which it is refused.",
+    );
   const { clock } = context;
   /** Least recently used first. */
   const readings = new Map<string, Reading>();
@@ -148,6 +150,6 @@ function lagsOf(all: ReadonlyMap<string, number>, own: ReadonlyMap<string, numbe
 
 function overloaded({ reader, lag }: Lag, hard: number, retry_after_ms: number): KhalaError {
   const who = reader === ROUTER ? "The router" : `The agent "${reader}"`;
-  const message = `${who} is ${lag} behind, and publishing is refused from ${hard}. Try again later, or add workers.`;
+  const message = `${who} is ${lag} behind; publishing is refused from ${hard} on. Try again later, or add workers.`;
   return new KhalaError("overloaded", message, { retry_after_ms });
 }

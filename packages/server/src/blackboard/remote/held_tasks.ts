@@ -125,7 +125,7 @@ export function openHeldTasks(
     const offered = held.values().reduce((count, { task }) => count + (task.agent === agent ? 1 : 0), 0);
     if (offered < options.placesOf(agent) || !(await claims.end(claimId, "retracted"))) return;
     held.delete(claimId);
-    work.reject(new Unclaimed("No worker has claimed the task yet. It is offered again."));
+    work.reject(new Unclaimed("No worker has claimed the task yet. Khala will offer it again."));
   }
 
   async function again(claimId: string, work: Held): Promise<void> {

@@ -128,8 +128,7 @@ export function openRemote(database: Database, context: Context, options: Remote
       waiters.delete(waiter);
       if (waiters.size === 0) waiting.delete(claimId);
     }
-    const message =
-      "The settlement is kept, but not applied yet. Send the same one again to learn its outcome.";
+    const message = "The settlement is stored but not applied yet. Send it again to get its outcome.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
   }
 
@@ -140,7 +139,7 @@ export function openRemote(database: Database, context: Context, options: Remote
 
     async claim(caller, agent, ask, signal) {
       if (!agents.has(agent)) {
-        const message = `There is no agent "${agent}" whose work is claimed: those with a \`run\` work by themselves.`;
+        const message = `There is no agent "${agent}" for remote workers. Agents with a \`run\` function run on the server.`;
         throw new KhalaError("not_found", message);
       }
       return claimQueue.claim(agent, { ...ask, org: orgOf(caller, "task.work") }, signal);
@@ -163,7 +162,7 @@ export function openRemote(database: Database, context: Context, options: Remote
       if (!task) throw lost(claimId);
       const conversation = conversationOf(task);
       if (conversation && postToConversation) return postToConversation({ org, agent, conversation }, events);
-      const message = "The task belongs to no conversation: what it came of was not published by a run.";
+      const message = "The task belongs to no conversation: its artifact does not come from a run.";
       throw new KhalaError("invalid_request", message);
     },
 
@@ -206,7 +205,7 @@ export function openRemote(database: Database, context: Context, options: Remote
 }
 
 function lost(claimId: string): KhalaError {
-  const message = `The claim "${claimId}" is not yours any more: its lease ended, or it was settled otherwise. Drop the work and claim again.`;
+  const message = `The claim "${claimId}" is no longer yours: its lease expired, or it was settled with another outcome. Drop the work and claim again.`;
   return new KhalaError("lease_lost", message);
 }
 

@@ -95,7 +95,7 @@ export function openApprovals(
     async decide(org, id, { approved, reason }, by, check) {
       const state = approved ? "approved" : "rejected";
       if (reason?.includes("\0"))
-        throw new KhalaError("invalid_request", "A reason is text without NUL.", { field: "reason" });
+        throw new KhalaError("invalid_request", "reason must be a string without NUL.", { field: "reason" });
       // Before the transaction: a check may read, and must not wait for a connection while it holds one.
       if (check) await check(await taskOf(org, id));
       const correlation = await database.interactive(async (tx) => {
@@ -109,7 +109,7 @@ export function openApprovals(
         const { correlation_id } = row.task.artifacts[0];
         if (row.state === state) return correlation_id;
         if (row.state !== "pending") {
-          const message = `The task was ${row.state} by ${row.by}: a decision cannot be changed.`;
+          const message = `The task was already ${row.state} by ${row.by}. A decision cannot be changed.`;
           throw new KhalaError("artifact_conflict", message);
         }
         await tx.query({

@@ -109,7 +109,7 @@ export async function openControls(
 
   async function change(kind: ControlRow["kind"], org: string, name: string, active: boolean): Promise<void> {
     if (name.length > MAX_NAME || name.includes("\0"))
-      throw new KhalaError("invalid_request", `A name has at most ${MAX_NAME} characters, and no NUL.`);
+      throw new KhalaError("invalid_request", `A name may have at most ${MAX_NAME} characters, without NUL.`);
     await write(changeStatement(kind, org, name, active, now()));
   }
 

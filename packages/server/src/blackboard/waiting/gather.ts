@@ -54,7 +54,7 @@ export function incompleteJoin({ options: { join } }: Agent, task: Task): Failur
   const missing = join?.types.filter((type) => !types.has(type)) ?? [];
   if (!join || missing.length === 0) return undefined;
   const list = (names: Iterable<string>) => [...names].map((name) => `"${name}"`).join(", ");
-  const message = `The join "${task.key}" misses ${list(missing)} after ${join.within} ms; it has ${list(types)}. Publish all of them again.`;
+  const message = `The join "${task.key}" is incomplete after ${join.within} ms: it has ${list(types)} and lacks ${list(missing)}. Publish all of them again.`;
   return { class: "IncompleteJoin", message, kind: "fatal" };
 }
 

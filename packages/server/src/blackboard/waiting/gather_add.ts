@@ -86,9 +86,9 @@ export function placeOf(agent: Agent, task: Task, artifact: Artifact): Place | u
 }
 
 function checked(key: unknown): string {
-  if (typeof key !== "string") throw new TypeError(`by must return a text or null, not ${typeof key}.`);
+  if (typeof key !== "string") throw new TypeError(`by must return a string or null, not ${typeof key}.`);
   if (key.length > MAX_KEY) throw new TypeError(`by must return at most ${MAX_KEY} characters.`);
-  if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("by must return text without NUL.");
+  if (key.includes("\0") || !key.isWellFormed()) throw new TypeError("by must return a string without NUL.");
   return key;
 }
 

@@ -113,7 +113,9 @@ test("an invalid output makes a dead letter that names it", async () => {
   expect(settlement).toMatchObject({ kind: "dead", failure: { class: "InvalidOutputError", kind: "fatal" } });
   expect(settlement).toHaveProperty(
     "failure.message",
-    expect.stringContaining('Agent "reviewer" returned what cannot be published: outputs[1].payload.ok'),
+    expect.stringContaining(
+      'Agent "reviewer" returned an output that cannot be published: outputs[1].payload.ok',
+    ),
   );
   const { consumer: chatty } = await testExecutor({ run: (async () => "done") as never });
   expect(await chatty.handle(taskWith(), never)).toHaveProperty(

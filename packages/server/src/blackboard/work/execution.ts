@@ -295,7 +295,8 @@ const POSTPONED: Settlement & { kind: "retry" } = {
   delayMs: 0,
   failure: {
     class: "BreakerOpen",
-    message: "The agent failed too often in a row for this org. The task is tried again later.",
+    message:
+      "The circuit breaker is open: the agent failed too often in a row for this org. The task is retried later.",
     kind: "rate_limited",
   },
 };
@@ -304,7 +305,7 @@ const orgOf = ({ artifacts }: Task) => artifacts[0].org_id;
 
 /** The process died in every attempt, so no error is known. */
 function workerLost({ attempt }: Task): Settlement {
-  const message = `The task was started ${attempt - 1} times, and each time its process died.`;
+  const message = `The task was started ${attempt - 1} times, and its process died each time.`;
   return { kind: "dead", failure: { class: "WorkerLost", message, kind: "fatal" } };
 }
 

@@ -84,11 +84,14 @@ async function refuseReplacing(named: readonly MadeArtifact[], task: Task, { kno
 }
 
 function unpublishable(agent: string, { message }: KhalaError): InvalidOutputError {
-  return new InvalidOutputError(`Agent "${agent}" returned what cannot be published: ${message}`);
+  return new InvalidOutputError(`Agent "${agent}" returned an output that cannot be published: ${message}`);
 }
 
 async function keep(delayed: readonly MadeArtifact[], { later }: OutputRules): Promise<void> {
-  if (!later) throw new InvalidOutputError("not_before is not for outputs here: publish it from outside.");
+  if (!later)
+    throw new InvalidOutputError(
+      "An output of this agent cannot have not_before. Publish the artifact through the API instead.",
+    );
   await later(delayed);
 }
 
@@ -97,12 +100,12 @@ function listed(output: unknown, agent: string): readonly ArtifactDraft[] {
   if (Array.isArray(output)) return output;
   if (typeof output === "object") return [output];
   throw new InvalidOutputError(
-    `Agent "${agent}" returned a ${typeof output}: return an artifact such as {type: "Review", payload}, a list of them, or nothing.`,
+    `Agent "${agent}" returned a ${typeof output}. Return an artifact such as {type: "Review", payload}, a list of artifacts, or nothing.`,
   );
 }
 
 function tooLong(agent: string, maxDepth: number): ChainTooLongError {
   return new ChainTooLongError(
-    `The output of agent "${agent}" is more than ${maxDepth} agents away from the first artifact. If that is no endless loop, raise KHALA_BOARD_DEPTH.`,
+    `The output of agent "${agent}" is more than ${maxDepth} agents away from the first artifact. Check for an endless loop between agents, or raise KHALA_BOARD_DEPTH.`,
   );
 }

@@ -274,7 +274,7 @@ test("says that the model cannot read a file", async () => {
   const { error } = await play(aiSdk(model), turnOf("Unpack this"));
   expect(error).toMatchObject({
     code: "refused",
-    message: "The model cannot read a file of this conversation. Edit its message without it.",
+    message: "The model cannot read a file of this conversation. Edit the message and remove the file.",
   });
 });
 

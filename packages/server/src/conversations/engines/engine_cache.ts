@@ -61,7 +61,7 @@ export function openEngineCache(context: Context, { factory, idleMs, max }: Engi
     for (const [key, entry] of cached) {
       if (entry.uses === 0) return close(key, entry);
     }
-    const message = "This server has reached its limit of engines. Send the message again in a moment.";
+    const message = "This server is at its limit of engines. Send the message again in a moment.";
     throw new PublicError(message, { code: "rate_limited" });
   }
 

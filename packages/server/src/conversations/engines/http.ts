@@ -34,7 +34,9 @@ export function http(url: string, options: HttpEngineOptions = {}): EngineFactor
   if (!/^https?:$/.test(new URL(url).protocol))
     throw new TypeError("The engine's URL must start with http:// or https://.");
   if (idleTimeoutMs > MAX_IDLE_MS)
-    throw new TypeError(`idleTimeoutMs is at most ${MAX_IDLE_MS}: let the engine send blank lines.`);
+    throw new TypeError(
+      `idleTimeoutMs may be at most ${MAX_IDLE_MS}. For longer pauses, let the engine send blank lines.`,
+    );
   const headers = {
     ...options.headers,
     "content-type": "application/json",

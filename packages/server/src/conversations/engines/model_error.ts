@@ -32,7 +32,7 @@ export function modelError(error: unknown): Error {
     });
   if (chain.some(({ name }) => name === "AI_UnsupportedFunctionalityError"))
     return new PublicError(
-      "The model cannot read a file of this conversation. Edit its message without it.",
+      "The model cannot read a file of this conversation. Edit the message and remove the file.",
       {
         code: "refused",
         cause: error,
@@ -47,14 +47,14 @@ export function finishError(reason: string, raw: string | undefined): Error | un
   if (reason === "content-filter") return modelRefused(new Error(`The finish reason is ${raw ?? reason}.`));
   if (reason !== "interrupted") return undefined;
   // The stream ended, but not the answer.
-  return new PublicError("The model's answer broke off. Send the message again.", {
+  return new PublicError("The model's answer was cut off. Send the message again.", {
     code: "network",
     cause: new Error("The provider's stream ended without a finish reason."),
   });
 }
 
 function modelRefused(cause: unknown): PublicError {
-  return new PublicError("The model refuses to answer this. Ask in another way.", { code: "refused", cause });
+  return new PublicError("The model refused to answer. Rephrase the message.", { code: "refused", cause });
 }
 
 interface Thrown {

@@ -83,7 +83,10 @@ export function openFiles(database: Database, context: Context, options: FilesOp
   function storeOf({ inBucket }: StoredFile): FileStore {
     const found = [store, options.before].find((each) => each?.inBucket === inBucket);
     if (found) return found;
-    throw new KhalaError("unavailable", "The file is in a bucket that this server does not know.");
+    throw new KhalaError(
+      "unavailable",
+      "The file is in a bucket that this server is not configured for. Check KHALA_FILES_S3_URL.",
+    );
   }
 
   /** Counts the bytes against the limits as they pass. */
@@ -254,7 +257,7 @@ function fileOf({ size, ...row }: Row): StoredFile {
 }
 
 function tooLarge(maxBytes: number): KhalaError {
-  const message = `A file has at most ${maxBytes} bytes. Send a smaller one.`;
+  const message = `A file may have at most ${maxBytes} bytes. Send a smaller one.`;
   return new KhalaError("payload_too_large", message, { field: "body" });
 }
 

@@ -19,5 +19,5 @@ export function checkAppend(stream: string, entries: readonly string[]): void {
 /** Refuses an invalid stream name. */
 export function checkStream(stream: string): void {
   if (!/^[\x20-\x7e]{1,512}$/.test(stream))
-    throw invalid("stream", "The name of a stream has 1 to 512 printable ASCII characters.");
+    throw invalid("stream", "The name of a stream must have 1 to 512 printable ASCII characters.");
 }

@@ -108,8 +108,7 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
         }
         if (leaf !== null && (await isAbove(tx, conversation, messageId, leaf))) return leaf;
         if (busy !== null) {
-          const message =
-            "A run is under way or queued, and its answer belongs to the active branch. Wait for its end, or stop it.";
+          const message = "The active branch has an active or queued run. Wait for its end, or stop it.";
           throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000, field: "message_id" });
         }
         await tx.query({

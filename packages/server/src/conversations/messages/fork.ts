@@ -120,7 +120,10 @@ async function version(
   content: QuestionContent,
 ): Promise<PlacedContent> {
   if (role !== "user")
-    throw invalid("edit", `The message ${edit} is not a user's: edit a question, or regenerate its answer.`);
+    throw invalid(
+      "edit",
+      `The message ${edit} is not from a user. Edit a user's message, or regenerate its answer.`,
+    );
   await checkRoom(tx, conversation, parentId, "edit");
   return { ...content, regenerate: null, edit };
 }
@@ -145,7 +148,7 @@ async function questionOf(tx: Tx, conversation: ConversationId, id: string): Pro
   if (question.role !== "user")
     throw invalid(
       "regenerate",
-      `The message ${id} answers no question. Name an answer, or a user's message.`,
+      `The message ${id} has no question before it. Name an answer, or a user's message.`,
     );
   return question;
 }
@@ -222,10 +225,7 @@ async function checkRoom(
     values: [org, convId, ...(parentId === null ? [] : [parentId])],
   });
   if (row!.count >= MAX_SIBLINGS)
-    throw invalid(
-      field,
-      `Up to ${MAX_SIBLINGS} messages may follow the same one. Continue with one of them.`,
-    );
+    throw invalid(field, `A message may have at most ${MAX_SIBLINGS} versions. Continue with one of them.`);
 }
 
 function hasContent({ parts }: Found, content: QuestionContent): boolean {

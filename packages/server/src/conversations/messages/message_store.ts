@@ -136,7 +136,7 @@ export function openMessageStore(database: Database): MessageStore {
         values: [org, convId, messageId],
       });
       if (!row) {
-        const message = "`before` names no message of this conversation. Send it exactly as received.";
+        const message = "`before` is not a message of this conversation. Send it exactly as received.";
         throw new KhalaError("invalid_request", message, { field: "before" });
       }
       if (row.parent === null) return { messages: [], before: undefined };

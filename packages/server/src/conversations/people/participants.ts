@@ -54,7 +54,7 @@ export function openParticipants(
 
     async put(conversation, subject, role) {
       const { org, convId, generation, owner } = conversation;
-      if (subject === owner) throw invalid("The owner takes part already, and has every right.");
+      if (subject === owner) throw invalid("The owner is already a participant with all rights.");
       const [row] = await database.query<{ full: boolean }>({
         name: "conversation_put_participant",
         text: `WITH locked AS MATERIALIZED (
@@ -72,7 +72,7 @@ export function openParticipants(
         values: [org, convId, generation, subject, role, MAX_PARTICIPANTS],
       });
       if (row?.full) {
-        const message = `A conversation has at most ${MAX_PARTICIPANTS} participants. Remove one first.`;
+        const message = `A conversation may have at most ${MAX_PARTICIPANTS} participants. Remove one first.`;
         throw new KhalaError("limit_exceeded", message, { field: "subject" });
       }
       return announced(conversation);
@@ -93,9 +93,9 @@ export function openParticipants(
 /** Refuses a subject or a role that cannot be a participant's. */
 export function checkParticipant(subject: string, role = "viewer"): ParticipantRole {
   if (!/^\P{Cc}{1,255}$/u.test(subject) || !subject.isWellFormed())
-    throw invalid("A subject has 1 to 255 characters, none of them control characters.");
+    throw invalid("A subject must have 1 to 255 characters, without control characters.");
   if (role === "member" || role === "viewer") return role;
-  throw new KhalaError("invalid_request", 'The role is "member" or "viewer".', { field: "role" });
+  throw new KhalaError("invalid_request", 'role must be "member" or "viewer".', { field: "role" });
 }
 
 function invalid(message: string): KhalaError {

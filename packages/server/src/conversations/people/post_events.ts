@@ -125,7 +125,7 @@ export async function postEvents(
     const cursor = await database.interactive(post);
     if (cursor !== undefined) return cursor;
     if (clock.now() >= deadline) {
-      const message = "An answer begins just now. Try again in a moment.";
+      const message = "An answer is just starting. Try again in a moment.";
       throw new KhalaError("unavailable", message, { retry_after_ms: 1_000 });
     }
     await sleep(clock, RETRY_MS);
@@ -170,7 +170,7 @@ async function fold(
   const named = new Set(rows.map(({ message_id }) => message_id));
   if (run !== null && rows.some(({ run_id }) => run_id === run)) {
     const message =
-      "An event names a message of the active run, which only its engine writes. Wait for its end.";
+      "An event belongs to a message of the active run, which only the engine may change. Wait for the end of the run.";
     throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
   }
   const transcript = new Transcript(rows.map(messageOf));
@@ -179,14 +179,14 @@ async function fold(
     const id = messageIdOf(event);
     if (event.message) {
       if (transcript.has(id!))
-        throw invalid("message_id", `There is a message ${id} already. Send another id.`);
+        throw invalid("message_id", `The message ${id} already exists. Send another id.`);
       if (parent !== null && run === null) event.message.parent_id = parent;
       if (others && parent === leaf) event.message.siblings = [...others, id!];
       parent = id!;
     } else if (id && !transcript.has(id)) {
       throw invalid(
         "message_id",
-        `There is no message ${id} here. Post it first, in this request or before.`,
+        `There is no message ${id} in this conversation. Create it first, in this request or an earlier one.`,
       );
     }
     transcript.add({ runId: "", event });
@@ -204,25 +204,32 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
     if (message) {
       message.message_id ||= newId();
       message.role ||= poster.role ?? "user";
-      if (!ROLES.includes(message.role)) throw invalid("role", `role is one of ${ROLES.join(", ")}.`);
+      if (!ROLES.includes(message.role)) throw invalid("role", `role must be one of ${ROLES.join(", ")}.`);
       if (message.role === "system" && !poster.asSystem)
-        throw invalid("role", 'Only a service (chat:service) writes messages with the role "system".');
+        throw invalid(
+          "role",
+          'Only a service (scope chat:service) may write messages with the role "system".',
+        );
       message.author = poster.author;
       message.created_at = new Date(clock.now()).toISOString();
       delete message.parent_id;
       delete message.siblings;
       delete message.replies;
     } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
-      throw invalid("events", "This kind of event is written by the server alone.");
+      throw invalid("events", "Only the server may write this kind of event.");
     } else if (!event.custom && !event.status && !messageIdOf(event)) {
-      throw invalid("message_id", "The event has no message_id: name the message that it is part of.");
+      throw invalid(
+        "message_id",
+        "The event has no message_id. Send the id of the message that it belongs to.",
+      );
     }
     const id = messageIdOf(event);
-    if (id && !isId(id)) throw invalid("message_id", "message_id has 1 to 200 printable ASCII characters.");
+    if (id && !isId(id))
+      throw invalid("message_id", "message_id must have 1 to 200 printable ASCII characters.");
     const size = Buffer.byteLength(entryText("", event));
     bytes += size;
     if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {
-      const text = `An event has at most ${MAX_ENTRY_BYTES} bytes, and all together ${MAX_BYTES}. Send less at once.`;
+      const text = `An event may have at most ${MAX_ENTRY_BYTES} bytes, and a request ${MAX_BYTES}. Send less per request.`;
       throw new KhalaError("payload_too_large", text, { field: "events" });
     }
   }

@@ -189,7 +189,7 @@ async function releaseKey(tx: Tx, org: string, runId: string): Promise<void> {
 
 function keyConflict(): KhalaError {
   const message =
-    "The idempotency key was used for another message of this conversation. Send this one with a key of its own.";
+    "The idempotency key was already used for another message of this conversation. Use a new key for this message.";
   return new KhalaError("idempotency_conflict", message, { field: "idempotency_key" });
 }
 
@@ -243,7 +243,7 @@ async function claimNew(
   const question = { org, convId, runId, messageId, message, parts, sender, regenerate, edit };
   const stored = await insertQuestion(tx, question);
   if (!stored) {
-    const text = `The message id ${messageId} is that of an answer in this conversation. Send another one.`;
+    const text = `The message id ${messageId} belongs to an answer in this conversation. Send another id.`;
     throw new KhalaError("invalid_request", text, { field: "message_id" });
   }
   return { ...question, ...stored, params, tools, generation, logName, subject, trace, fence };

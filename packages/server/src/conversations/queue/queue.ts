@@ -134,12 +134,12 @@ async function lockQueued(
 }
 
 function withoutMessage(runId: string): KhalaError {
-  const message = `The run ${runId} is another answer to a message that was answered before. Cancel it, or send an edit of that message.`;
+  const message = `The run ${runId} regenerates an answer, so it has no message to edit. Cancel it, or send an edit of the original message.`;
   return new KhalaError("invalid_request", message, { field: "run_id" });
 }
 
 function begun(runId: string): KhalaError {
-  const message = `The run ${runId} does not wait any more. Stop it if it is under way, or send another message.`;
+  const message = `The run ${runId} is no longer queued. Stop it if it is active, or send another message.`;
   return new KhalaError("run_begun", message);
 }
 

@@ -161,7 +161,7 @@ function waitFor(
 ): WaitingOutcome | FailedOutcome {
   if (resumable) return { kind: "waiting", calls };
   const message =
-    "The engine asked for an approval or for the output of a client, but is not resumable. Say `resumable: true`, and continue after `turn.resume`.";
+    "The engine asked for an approval or a client's output, but is not resumable. Set `resumable: true`, and continue after `turn.resume`.";
   return engineFailure(context, run, new Error(message));
 }
 

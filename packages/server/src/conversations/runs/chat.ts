@@ -185,7 +185,7 @@ async function begin(context: Context, { runs, takeover }: ChatDeps, run: Claime
 }
 
 function busy(runId: string): KhalaError {
-  const message = `The conversation is busy with run ${runId}. Wait for its end or decide what it waits for, stop it, or send with the policy "queue" or "interrupt".`;
+  const message = `The conversation is busy with run ${runId}. Wait for its end, decide its pending tool call, stop it, or send with the policy "queue" or "interrupt".`;
   return new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
 }
 
@@ -212,18 +212,18 @@ export function checkConvId(convId: string): void {
   if (!CONV_ID.test(convId))
     throw invalid(
       "conv_id",
-      "A conv_id has 1 to 128 letters, digits or . _ ~ - and begins with a letter or a digit.",
+      "conv_id must have 1 to 128 letters, digits or . _ ~ - and start with a letter or digit.",
     );
 }
 
 /** Refuses a text that cannot be a message. One with files may be empty. */
 export function checkMessage(message: string, parts?: readonly PartJson[]): void {
   if (typeof message !== "string" || (message.trim() === "" && !parts?.some(({ file }) => file)))
-    throw invalid("message", "Send a message that is not empty.");
+    throw invalid("message", "The message is empty. Send text.");
   if (message.includes("\0") || !message.isWellFormed())
     throw invalid("message", "A message may not contain a NUL character or half of a surrogate pair.");
   if (Buffer.byteLength(JSON.stringify(parts ?? message)) > MAX_MESSAGE_BYTES) {
-    const text = `A message has at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
+    const text = `A message may have at most ${MAX_MESSAGE_BYTES} bytes. Send a shorter one.`;
     throw new KhalaError("payload_too_large", text, { field: "message" });
   }
 }
@@ -237,12 +237,12 @@ function checkCommand(command: ChatCommand): void {
   checkId("idempotency_key", idempotencyKey);
   checkId("message_id", messageId);
   if (!["reject", "queue", "interrupt"].includes(policy))
-    throw invalid("policy", 'A policy is "reject", "queue" or "interrupt".');
+    throw invalid("policy", 'policy must be "reject", "queue" or "interrupt".');
 }
 
 /** Refuses an id that cannot be stored. */
 export function checkId(field: string, value: string | undefined): void {
   if (value === undefined) return;
   if (typeof value !== "string" || !isId(value))
-    throw invalid(field, `${field} has 1 to 200 printable ASCII characters.`);
+    throw invalid(field, `${field} must have 1 to 200 printable ASCII characters.`);
 }

@@ -322,7 +322,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
 
   function takePlace(org: string): () => void {
     if (!atCapacity()) return quota.acquire(org);
-    const message = "This server has reached its limit of runs. Try again in a moment.";
+    const message = "This server is at its limit of runs. Try again in a moment.";
     throw new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
   }
 

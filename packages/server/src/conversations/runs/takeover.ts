@@ -251,7 +251,7 @@ async function fenceOff(
 }
 
 function noCapacity(): KhalaError {
-  const message = "This server cannot continue a run now. Another one does.";
+  const message = "This server cannot continue the run. Another server will.";
   return new KhalaError("overloaded", message, { retry_after_ms: 1_000 });
 }
 

@@ -126,7 +126,7 @@ export class Attachment implements Follower {
     this.close();
     this.#subscriber.end(
       reason === "deleted"
-        ? new KhalaError("not_found", "The conversation was deleted. Connect again to begin a new one.")
+        ? new KhalaError("not_found", "The conversation was deleted. Connect again to start a new one.")
         : new KhalaError(
             "unavailable",
             "Entries were deleted before this server read them. Connect again to get a snapshot.",

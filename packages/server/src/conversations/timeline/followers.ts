@@ -222,8 +222,7 @@ export function openFollowers(context: Context, options: FollowersOptions): Foll
 }
 
 function notPresent(): KhalaError {
-  const message =
-    "This socket does not take part in the presence. Connect with device=<name>, or presence=1.";
+  const message = "This socket does not take part in presence. Connect with device=<name> or presence=1.";
   return new KhalaError("invalid_request", message);
 }
 

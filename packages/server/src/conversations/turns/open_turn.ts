@@ -69,7 +69,7 @@ async function post({ clock, newId }: Context, { signal, publish }: TurnOptions,
   if (signal.aborted) return;
   // A message of its own, and not a part of the answer.
   const checked = checkEngineEvent(event, { messageId: newId(), now: () => clock.now() });
-  if ("finished" in checked) throw new Error("A turn is finished by its engine: post no run_finished.");
+  if ("finished" in checked) throw new Error("Only the engine may finish a turn. Do not post run_finished.");
   await publish(checked.event);
 }
 

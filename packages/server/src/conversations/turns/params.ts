@@ -70,7 +70,7 @@ export function checkStorable(params: JsonObject): void {
     throw new KhalaError("invalid_request", `${path}: ${error.message}`, { field: path });
   }
   if (Buffer.byteLength(text) > MAX_BYTES) {
-    const message = `params have at most ${MAX_BYTES} bytes. Upload what is larger as a file.`;
+    const message = `params may have at most ${MAX_BYTES} bytes. Upload larger data as a file.`;
     throw new KhalaError("payload_too_large", message, { field: "params" });
   }
   if (/(?<!\\)(?:\\\\)*\\u0000/.test(text))

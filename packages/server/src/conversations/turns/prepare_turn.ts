@@ -35,7 +35,7 @@ export async function prepareTurn(
   if (params) checkStorable(params);
   if (deps.params) await readParams(deps.params, params ?? {}, clock);
   if (!parts) return command;
-  if (parts.length > MAX_PARTS) throw invalid("parts", `A message has at most ${MAX_PARTS} parts.`);
+  if (parts.length > MAX_PARTS) throw invalid("parts", `A message may have at most ${MAX_PARTS} parts.`);
   let conversation: Promise<Conversation> | undefined;
   const open = () => {
     conversation ??= deps.store.ensure(caller, "conversation.write", command.convId);
@@ -69,18 +69,21 @@ async function prepareFile(
   if (url.startsWith("data:")) {
     const data = readDataUrl(url);
     if (!data || data.bytes.length === 0)
-      throw invalid(`${field}.url`, "This data: URL has no bytes that can be read.");
+      throw invalid(
+        `${field}.url`,
+        "The data: URL cannot be decoded. Send data:<media type>;base64,<bytes>.",
+      );
     const declared = mediaType || data.mediaType;
     const author = caller.subject;
     const stored = { name: fileName(name) || "file", mediaType: declared, author };
     return filePart(await files.putBytes(await open(), stored, data.bytes));
   }
   if (!/^https?:\/\//.test(url) || url.length > MAX_URL || !URL.canParse(url)) {
-    const what = `A file is /files/<file_id>, a data: URL, or an http(s) URL of at most ${MAX_URL} characters.`;
+    const what = `url must be /files/<file_id>, a data: URL, or an http(s) URL of at most ${MAX_URL} characters.`;
     throw invalid(`${field}.url`, what);
   }
   if (!/^[\w.+-]+\/[\w.+*-]+$/.test(mediaType))
-    throw invalid(`${field}.media_type`, 'A file elsewhere needs its media_type, such as "image/png".');
+    throw invalid(`${field}.media_type`, 'A file at another URL needs a media_type, such as "image/png".');
   return { url, media_type: mediaType, name: fileName(name), size: "0" };
 }
 

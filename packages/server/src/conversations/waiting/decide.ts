@@ -80,7 +80,7 @@ export async function decideCall(
       return deps.database.interactive((tx) => decide(tx, deps, conversation, callId, { by, hash, event }));
     }
     if (clock.now() >= deadline) {
-      const message = "The run is still at work. Send the decision again in a moment.";
+      const message = "The run is still active. Send the decision again in a moment.";
       throw new KhalaError("conversation_busy", message, { retry_after_ms: 1_000 });
     }
     // Clients may decide as soon as they see the question: the run's row is updated a moment after its log.
@@ -183,24 +183,26 @@ function answerAgain(call: AwaitedCall, callId: string, hash: string): DecideToo
   if (contentHash === hash) return { run_id: runId, cursor: cursor ?? "", pending };
   const message =
     state === "withdrawn"
-      ? `The tool call ${callId} was withdrawn, because its run has ended.`
-      : `The tool call ${callId} was ${state} by ${decidedBy ?? "somebody"}: a decision cannot be changed.`;
+      ? `The tool call ${callId} was withdrawn because its run has ended.`
+      : `The tool call ${callId} was already ${state} by ${decidedBy ?? "somebody"}. A decision cannot be changed.`;
   throw new KhalaError("already_decided", message);
 }
 
 function checkDecision(callId: string, { approve, reason, output, error }: DecideToolRequestJson): void {
-  if (!isId(callId)) throw invalid("call_id", "call_id has 1 to 200 printable ASCII characters.");
+  if (!isId(callId))
+    throw invalid("call_id", "call_id must have 1 to 200 printable ASCII characters.");
   const given = [approve, output, error].filter((value) => value !== undefined);
-  if (given.length !== 1) throw invalid("approve", "Send one of approve, output and error.");
-  if (reason !== undefined && approve === undefined) throw invalid("reason", "A reason belongs to approve.");
+  if (given.length !== 1) throw invalid("approve", "Send exactly one of approve, output and error.");
+  if (reason !== undefined && approve === undefined)
+    throw invalid("reason", "reason is only allowed with approve.");
   for (const [field, text = ""] of [["reason", reason] as const, ["error", error] as const])
     if (text.includes("\0") || !text.isWellFormed() || text.length > MAX_REASON)
-      throw invalid(field, `${field} is a text of at most ${MAX_REASON} characters, without NUL.`);
+      throw invalid(field, `${field} must be a string of at most ${MAX_REASON} characters, without NUL.`);
 }
 
 function checkKind({ waitsFor }: AwaitedCall, { approve }: DecideToolRequestJson): void {
   if (waitsFor === "approval" && approve === undefined)
-    throw invalid("approve", "The tool call waits for an approval: send approve, true or false.");
+    throw invalid("approve", "The tool call waits for an approval. Send approve: true or false.");
   if (waitsFor === "output" && approve !== undefined)
-    throw invalid("output", "The tool call waits for the output of a client: send output or error.");
+    throw invalid("output", "The tool call waits for the output of a client. Send output or error.");
 }

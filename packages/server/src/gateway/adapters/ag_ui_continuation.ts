@@ -47,11 +47,14 @@ function idOf(call: unknown): string {
 
 function outputOf({ toolCallId, content, error }: SentMessage, field: string): CallDecision {
   if (typeof toolCallId !== "string")
-    throw invalid(`${field}.toolCallId`, "A tool's message names its toolCallId.");
+    throw invalid(`${field}.toolCallId`, "A tool message needs a toolCallId.");
   if (typeof error === "string" && error !== "")
     return { callId: toolCallId, decision: { error: error.slice(0, MAX_TEXT) } };
   if (typeof content !== "string")
-    throw invalid(`${field}.content`, "The output of a tool is a text; structured data is JSON text.");
+    throw invalid(
+      `${field}.content`,
+      "The output of a tool must be a string. Send structured data as JSON text.",
+    );
   return { callId: toolCallId, decision: { output: content } };
 }
 
@@ -59,7 +62,7 @@ function outputOf({ toolCallId, content, error }: SentMessage, field: string): C
 function answerOf(answer: unknown, field: string): CallDecision {
   const { interruptId, status, payload } = Object(answer) as Record<string, unknown>;
   if (typeof interruptId !== "string")
-    throw invalid(`${field}.interruptId`, "An answer names its interruptId.");
+    throw invalid(`${field}.interruptId`, "An answer needs an interruptId.");
   const { approved, reason } = Object(payload) as { approved?: unknown; reason?: unknown };
   const given = typeof payload === "boolean" ? payload : approved;
   if (status !== "cancelled" && typeof given !== "boolean")

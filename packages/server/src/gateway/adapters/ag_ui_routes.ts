@@ -53,7 +53,7 @@ interface RunAgentInput {
 function readInput(body: unknown): RunAgentInput {
   const input = Object(body) as RunAgentInput;
   if (typeof input.runId !== "string" || input.runId === "")
-    throw invalid("runId", "runId is an id that the client makes.");
+    throw invalid("runId", "runId must be an id that the client creates.");
   return input;
 }
 
@@ -67,12 +67,12 @@ function readCommand(
     content?: unknown;
   };
   if (last.role !== "user") {
-    const message = "The last message must be the user's, or the output of a tool that the client executes.";
+    const message = "The last message must be from the user, or the output of a tool that the client runs.";
     throw invalid("messages", message);
   }
   const parts = readAgUiContent(last.content, `messages[${(messages as unknown[]).length - 1}].content`);
   if (parts.length === 0)
-    throw invalid("messages", "The last message is empty. Send a text, or at least one part.");
+    throw invalid("messages", "The last message is empty. Send text or at least one part.");
   const sent = {
     conv_id: threadId,
     parts,
@@ -97,7 +97,10 @@ function idOf(message: unknown): string | undefined {
 /** The client's own properties are the params; its state and context are in them by their names. */
 function paramsOf({ forwardedProps, state, context }: Omit<RunAgentInput, "runId">): { params?: object } {
   if (!isEmpty(forwardedProps) && (typeof forwardedProps !== "object" || Array.isArray(forwardedProps)))
-    throw invalid("forwardedProps", "forwardedProps is an object: the settings of the turn, by their names.");
+    throw invalid(
+      "forwardedProps",
+      "forwardedProps must be an object with the settings of the turn by name.",
+    );
   return readParams({
     ...Object(forwardedProps),
     ...(!isEmpty(state) && { state }),
@@ -109,7 +112,7 @@ function paramsOf({ forwardedProps, state, context }: Omit<RunAgentInput, "runId
 function toolsOf(sent: unknown): object[] {
   if (isEmpty(sent)) return [];
   if (!Array.isArray(sent))
-    throw invalid("tools", "tools is a list: each with name, description and parameters.");
+    throw invalid("tools", "tools must be a list of objects with name, description and parameters.");
   return sent.map((tool) => {
     const { name, description, parameters } = Object(tool) as Record<string, unknown>;
     const said = description !== undefined && description !== null && { description };

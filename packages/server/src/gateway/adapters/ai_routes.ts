@@ -125,15 +125,16 @@ interface SentMessage {
 export function readAiRequest(sent: Sent, params: object, policy: string | undefined): ChatCommand {
   const { id, messages, trigger = "submit-message", messageId } = sent;
   if (trigger !== "submit-message" && trigger !== "regenerate-message")
-    throw invalid("trigger", "trigger is submit-message or regenerate-message.");
+    throw invalid("trigger", "trigger must be submit-message or regenerate-message.");
   const last = Object(Array.isArray(messages) ? messages.at(-1) : undefined) as SentMessage;
   if (last.role !== "user") {
-    const message = "The last message must be the user's, or the assistant's with answers to its tool calls.";
+    const message =
+      "The last message must be from the user, or from the assistant with answers to its tool calls.";
     throw invalid("messages", message);
   }
   const parts = readUiParts(last.parts, `messages[${(messages as unknown[]).length - 1}].parts`);
   if (parts.length === 0)
-    throw invalid("messages", "The last message is empty. Send at least one text or one file.");
+    throw invalid("messages", "The last message is empty. Send at least one text or file.");
   const command = {
     conv_id: id,
     parts,

@@ -122,6 +122,6 @@ export async function* followRun(
 function lostEnd(): KhalaError {
   return new KhalaError(
     "unavailable",
-    "The end of this answer cannot be read any more. Load the conversation again.",
+    "The end of this answer is no longer available. Load the conversation again.",
   );
 }

@@ -97,7 +97,7 @@ class AiSocket implements ClientSocket {
     if (type === "abort") return this.#abort(id);
     if (this.#requests.has(id) || this.#requests.size >= MAX_REQUESTS) {
       // Not as an answer to that id: the first request with it may still stream.
-      const message = `A socket waits for at most ${MAX_REQUESTS} answers, each with its own requestId.`;
+      const message = `A socket may have at most ${MAX_REQUESTS} active requests. Wait for an answer, or open another socket.`;
       return this.#connection.end(new KhalaError("limit_exceeded", message));
     }
     const request: Request = { id, leaving: new AbortController(), stop: false, sequence: 0 };
@@ -174,7 +174,8 @@ class AiSocket implements ClientSocket {
 
   async #resume(request: Request, frame: Frame): Promise<FollowedRun | undefined> {
     if (frame.lastSequence !== undefined) {
-      const message = "An answer is resumed from its beginning, in one piece. Leave lastSequence out.";
+      const message =
+        "lastSequence is not supported: an answer is always resumed from its beginning. Leave lastSequence out.";
       throw new KhalaError("invalid_request", message, { field: "lastSequence" });
     }
     const caller = this.#connection.viewer;

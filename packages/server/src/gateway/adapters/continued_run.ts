@@ -59,6 +59,6 @@ export async function continueRun(
 
 function nothingDecided(): KhalaError {
   const message =
-    "The last message is neither the user's nor does it decide a tool call. Send a message, an approval or the output of a tool.";
+    "The last message is neither from the user nor decides a tool call. Send a message, an approval or the output of a tool.";
   return new KhalaError("invalid_request", message, { field: "messages" });
 }

@@ -17,8 +17,8 @@ interface SentPart {
 /** The parts of a UI message of the AI SDK: texts and files. Anything else is refused with its field, not dropped. */
 export function readUiParts(sent: unknown, field: string): PartJson[] {
   return eachPart(sent, field, ({ type, url, mediaType, filename }, at) => {
-    if (type !== "file") throw invalid(at, "A user's message has parts of the types text and file.");
-    if (typeof url !== "string") throw invalid(`${at}.url`, "A file has a url: a data: URL or an address.");
+    if (type !== "file") throw invalid(at, "A user message may only have parts of type text or file.");
+    if (typeof url !== "string") throw invalid(`${at}.url`, "A file needs a url: a data: URL or an address.");
     return filePart(url, mediaType, filename);
   });
 }
@@ -38,13 +38,16 @@ export function readAgUiContent(sent: unknown, field: string): PartJson[] {
     if (type === "binary") return sourcePart(part.data, part.url, part.mimeType, filename, at);
     const media = typeof type === "string" && Object.hasOwn(MEDIA, type) ? MEDIA[type] : undefined;
     if (media === undefined)
-      throw invalid(at, "A user's message has parts of the types text, image, audio, video and document.");
+      throw invalid(at, "A user message may only have parts of type text, image, audio, video or document.");
     const source = Object(part.source) as { type?: unknown; value?: unknown; mimeType?: unknown };
     const { filename: named, name = named } = Object(metadata) as { filename?: unknown; name?: unknown };
     const { value, mimeType = media } = source;
     if (source.type === "data") return sourcePart(value, undefined, mimeType, name, `${at}.source`);
     if (source.type === "url") return sourcePart(undefined, value, mimeType, name, `${at}.source`);
-    throw invalid(`${at}.source`, "A source is data or url: files at a provider cannot be read here.");
+    throw invalid(
+      `${at}.source`,
+      "source must be data or url. Khala cannot read files that are stored at a provider.",
+    );
   });
 }
 
@@ -59,7 +62,7 @@ function eachPart(
   return sent.flatMap((each: unknown, i) => {
     const part = Object(each) as SentPart;
     if (part.type !== "text") return read(part, `${field}[${i}]`);
-    if (typeof part.text !== "string") throw invalid(`${field}[${i}].text`, "A text part has a text.");
+    if (typeof part.text !== "string") throw invalid(`${field}[${i}].text`, "A text part needs a text.");
     // Clients send an empty text beside files.
     return part.text === "" ? [] : { text: part.text };
   });
@@ -67,7 +70,7 @@ function eachPart(
 
 function sourcePart(data: unknown, url: unknown, mimeType: unknown, name: unknown, field: string): PartJson {
   if (typeof url === "string") return filePart(url, mimeType, name);
-  if (typeof data !== "string") throw invalid(field, "A file has its bytes in base64, or a url.");
+  if (typeof data !== "string") throw invalid(field, "A file needs its bytes in base64, or a url.");
   const type = typeof mimeType === "string" ? mimeType : "";
   return filePart(`data:${type};base64,${data}`, type, name);
 }

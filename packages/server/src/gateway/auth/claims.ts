@@ -9,7 +9,7 @@ export function requireSameSubject(current: Viewer, refreshed: Viewer): void {
   if (isSameSubject(current, refreshed)) return;
   throw new KhalaError(
     "subject_mismatch",
-    "The new token names another subject or org than the one that opened this socket. Open a new socket with it.",
+    "The new token has another subject or org than the one that opened this socket. Open a new socket with it.",
   );
 }
 
@@ -42,7 +42,7 @@ export function readClaims(payload: JWTPayload, kid: string): Viewer {
   if (jti === undefined) {
     throw new KhalaError(
       "missing_jti",
-      "The token has no jti, so it could not be revoked. Get a token that has one.",
+      "The token has no jti claim, so it could not be revoked. Get a token with a jti.",
     );
   }
   if (exp === undefined) throw invalidToken("The token has no exp claim.");
@@ -61,14 +61,14 @@ export function readClaims(payload: JWTPayload, kid: string): Viewer {
 function name(value: unknown, claim: string): string {
   if (isName(value)) return value;
   throw invalidToken(
-    `The token's ${claim} claim is missing, or is not a text of 1 to 256 printable characters.`,
+    `The token's ${claim} claim is missing, or is not a string of 1 to 256 printable characters.`,
   );
 }
 
 function scopes(value: unknown): ReadonlySet<string> {
   const list: unknown = typeof value === "string" ? value.split(" ") : value;
   if (!Array.isArray(list) || !list.every((scope) => typeof scope === "string")) {
-    throw invalidToken("The token's oa_sync_scopes claim is missing, or is not a list of texts.");
+    throw invalidToken("The token's oa_sync_scopes claim is missing, or is not a list of strings.");
   }
   return new Set(list.filter((scope) => scope !== ""));
 }
@@ -78,5 +78,5 @@ function claimsVersion(value: unknown): string {
   if (value === undefined) return "0";
   if (Number.isSafeInteger(value)) return String(value);
   if (isName(value)) return value;
-  throw invalidToken("The token's oa_claims_version claim is neither a whole number nor a short text.");
+  throw invalidToken("The token's oa_claims_version claim is neither a whole number nor a short string.");
 }

@@ -51,8 +51,8 @@ export function createIssuer(options: IssuerOptions): Issuer {
 
   return {
     async mint({ sub, org_id, scopes, ttl_s = defaultTtlS, claims_version = 0 }) {
-      if (!isName(sub)) throw bad("sub", "sub must be a text of 1 to 256 printable characters.");
-      if (!isName(org_id)) throw bad("org_id", "org_id must be a text of 1 to 256 printable characters.");
+      if (!isName(sub)) throw bad("sub", "sub must be a string of 1 to 256 printable characters.");
+      if (!isName(org_id)) throw bad("org_id", "org_id must be a string of 1 to 256 printable characters.");
       if (!Array.isArray(scopes) || !scopes.every(isScope)) {
         throw bad("scopes", "scopes must be a list of names without spaces, such as runtime.run_summaries.");
       }
@@ -60,7 +60,7 @@ export function createIssuer(options: IssuerOptions): Issuer {
         throw bad("ttl_s", `ttl_s must be a whole number of seconds from ${minTtlS} to ${maxTtlS}.`);
       }
       if (!Number.isSafeInteger(claims_version) && !isName(claims_version)) {
-        throw bad("claims_version", "claims_version must be a whole number or a short text.");
+        throw bad("claims_version", "claims_version must be a whole number or a short string.");
       }
       const iat = Math.floor(clock.now() / 1000);
       const exp = iat + ttl_s;

@@ -52,7 +52,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
   const verifyFully = async (token: string): Promise<Verified> => {
     const kid = readKid(token);
     const key = await keys.find(kid);
-    if (!key) throw invalidToken("The token's kid names a key that is not known here.");
+    if (!key) throw invalidToken("The token's kid names a key that this server does not know.");
     const now = clock.now();
     const { payload } = await jwtVerify(token, key.key, {
       // The key names its algorithm; a token that picks another one is an attack on the verifier.
@@ -83,7 +83,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
       if (!token) {
         throw new KhalaError(
           "missing_authorization",
-          "A token is needed: send Authorization: Bearer <token>, or the token param on a socket.",
+          "The request has no token. Send Authorization: Bearer <token>, or the token param on a socket.",
         );
       }
       if (token.length > MAX_TOKEN_CHARS) {
@@ -101,7 +101,7 @@ export function createVerifier(options: VerifierOptions): Verifier {
 function readKid(token: string): string {
   const { kid } = readHeader(token);
   if (typeof kid === "string" && kid !== "") return kid;
-  throw invalidToken("The token's header names no kid.");
+  throw invalidToken("The token's header has no kid.");
 }
 
 function readHeader(token: string): ProtectedHeaderParameters {
@@ -158,10 +158,10 @@ function explain(error: unknown): never {
     );
   }
   if (error instanceof errors.JWSSignatureVerificationFailed) {
-    throw invalidToken("The token's signature does not fit its content.");
+    throw invalidToken("The token's signature does not match its content.");
   }
   if (error instanceof errors.JOSEAlgNotAllowed) {
-    throw invalidToken("The token is signed with another algorithm than its key is for.");
+    throw invalidToken("The token is signed with an algorithm that does not match its key.");
   }
   if (error instanceof errors.JOSEError) throw malformed();
   throw error;

@@ -38,9 +38,10 @@ export function readDrafts(body: unknown): { drafts: ArtifactDraft[]; alone: boo
   if (!("artifacts" in body)) return { drafts: [body as ArtifactDraft], alone: true };
   const { artifacts, ...others } = body;
   const [other] = Object.keys(others);
-  if (other !== undefined) throw invalid(other, `Beside artifacts there is nothing: put ${other} into each.`);
+  if (other !== undefined)
+    throw invalid(other, `The request has both artifacts and ${other}. Put ${other} into each artifact.`);
   if (!Array.isArray(artifacts) || artifacts.length < 1 || artifacts.length > MAX_ARTIFACTS)
-    throw invalid("artifacts", `artifacts is a list of 1 to ${MAX_ARTIFACTS}.`);
+    throw invalid("artifacts", `artifacts must be a list of 1 to ${MAX_ARTIFACTS} items.`);
   return { drafts: artifacts as ArtifactDraft[], alone: false };
 }
 
@@ -61,13 +62,13 @@ export function readSettlement(body: unknown): SettleRequestJson {
     readMessage(SettleRequestSchema, isObject(body) ? rest : body),
   );
   if (!Array.isArray(outputs) || outputs.length > MAX_ARTIFACTS)
-    throw invalid("outputs", `outputs is a list of at most ${MAX_ARTIFACTS}.`);
+    throw invalid("outputs", `outputs must be a list of at most ${MAX_ARTIFACTS} items.`);
   if (!failure) {
     if (retry_after_ms !== undefined)
-      throw invalid("retry_after_ms", "retry_after_ms goes with a failure that is rate_limited.");
+      throw invalid("retry_after_ms", "retry_after_ms is only allowed in a failure of kind rate_limited.");
     return { outputs: readOutputs(outputs) };
   }
-  if (outputs.length > 0) throw invalid("outputs", "Settle with outputs or with a failure, not with both.");
+  if (outputs.length > 0) throw invalid("outputs", "Settle with outputs or a failure, not with both.");
   return { failure: readFailure(failure), ...retryAfter(failure.kind, retry_after_ms) };
 }
 
@@ -75,10 +76,11 @@ export function readSettlement(body: unknown): SettleRequestJson {
 export function readClaim(body: unknown): ClaimAsk {
   const { worker, max = 1, waitMs = 0 } = readMessage(ClaimRequestSchema, body);
   if (!isName(worker, 200))
-    throw invalid("worker", "worker says who asks: 1 to 200 characters, without control characters.");
-  if (max < 1 || max > MAX_CLAIMS) throw invalid("max", `max is a whole number from 1 to ${MAX_CLAIMS}.`);
+    throw invalid("worker", "worker must be a name of 1 to 200 characters, without control characters.");
+  if (max < 1 || max > MAX_CLAIMS)
+    throw invalid("max", `max must be a whole number from 1 to ${MAX_CLAIMS}.`);
   if (waitMs < 0 || waitMs > MAX_WAIT_MS)
-    throw invalid("wait_ms", `wait_ms is a whole number from 0 to ${MAX_WAIT_MS}.`);
+    throw invalid("wait_ms", `wait_ms must be a whole number from 0 to ${MAX_WAIT_MS}.`);
   return { worker, max, waitMs };
 }
 
@@ -92,9 +94,9 @@ export function readReplay(body: unknown): { payload: unknown } | undefined {
 export function readReplayAll(body: unknown): ReplayWhich {
   const { correlationId, ids } = readMessage(ReplayAllRequestSchema, body);
   if (correlationId !== undefined && ids.length > 0)
-    throw invalid("ids", "Send ids or correlation_id, not both; neither means all.");
+    throw invalid("ids", "Send ids or correlation_id, not both. Send neither to replay all.");
   if (ids.length > MAX_ARTIFACTS || !ids.every((id) => UUID.test(id)))
-    throw invalid("ids", `ids are those of dead letters, at most ${MAX_ARTIFACTS}.`);
+    throw invalid("ids", `ids must be a list of at most ${MAX_ARTIFACTS} ids of dead letters.`);
   // An empty list that was sent means none; it must not become all.
   const none = ids.length === 0 && isObject(body) && Array.isArray(body.ids);
   return {
@@ -107,9 +109,9 @@ export function readReplayAll(body: unknown): ReplayWhich {
 export function readDecision(body: unknown): Decision {
   const { approved, reason } = readMessage(ApprovalDecisionSchema, body);
   if (!isObject(body) || typeof body.approved !== "boolean")
-    throw invalid("approved", "approved is true or false.");
+    throw invalid("approved", "approved must be true or false.");
   if (reason !== undefined && !isName(reason, 1_000))
-    throw invalid("reason", "reason has 1 to 1000 characters, without control characters.");
+    throw invalid("reason", "reason must have 1 to 1000 characters, without control characters.");
   return { approved, ...(reason !== undefined && { reason }) };
 }
 
@@ -117,7 +119,7 @@ export function readDecision(body: unknown): Decision {
 export function readDeadLetterQuery(query: unknown): DeadLetterQuery {
   const { limit, after, correlation_id } = Object(query) as Query;
   if (after !== undefined && !isName(after, 500))
-    throw invalid("after", "after is the `next` of the page before, unchanged.");
+    throw invalid("after", "after must be the unchanged `next` of the previous page.");
   return {
     limit: readLimit(limit),
     ...(after !== undefined && { after }),
@@ -128,7 +130,7 @@ export function readDeadLetterQuery(query: unknown): DeadLetterQuery {
 /** Reads the query of a list of artifacts. */
 export function readRecent(query: unknown): { type?: string; correlationId?: string; limit: number } {
   const { limit, type, correlation_id } = Object(query) as Query;
-  if (type !== undefined && !isName(type, 200)) throw invalid("type", "type is the type of artifacts, once.");
+  if (type !== undefined && !isName(type, 200)) throw invalid("type", "type must be one artifact type.");
   return {
     limit: readLimit(limit),
     ...(type !== undefined && { type }),
@@ -140,14 +142,18 @@ export function readRecent(query: unknown): { type?: string; correlationId?: str
 export function readArtifactQuery(query: unknown): { org_id?: string } {
   const { org_id } = Object(query) as Query;
   if (org_id === undefined) return {};
-  if (!isName(org_id, 256)) throw invalid("org_id", "org_id is the org of a public artifact, once.");
+  if (!isName(org_id, 256))
+    throw invalid("org_id", "org_id must be the org of a public artifact, given once.");
   return { org_id };
 }
 
 /** Reads a correlation's id. */
 export function readCorrelationId(sent: unknown): string {
   if (isName(sent, 256)) return sent;
-  throw invalid("correlation_id", "correlation_id has 1 to 256 characters, without control characters.");
+  throw invalid(
+    "correlation_id",
+    "correlation_id must have 1 to 256 characters, without control characters.",
+  );
 }
 
 /** Whether something may be the id of an artifact, a claim or a dead letter; what is not one is nowhere. */
@@ -165,14 +171,15 @@ function readOutputs(outputs: readonly unknown[]): ArtifactDraftJson[] {
   const [first] = items;
   if (!first) return outputs as ArtifactDraftJson[];
   const field = `outputs[${first.index}]${first.field && `.${first.field}`}`;
-  const message = `${field} ${first.message}. Nothing is settled.`;
+  const message = `${field} ${first.message}. The task is not settled.`;
   throw new KhalaError("invalid_request", message, { field, items: items.slice(0, MAX_ITEMS) });
 }
 
 function readFailure({ class: name = "", message = "", stack, kind = "" }: FailureJson): FailureJson {
-  if (!isName(name, 200)) throw invalid("class", "class is that of the exception, such as ValueError.");
-  if (message === "") throw invalid("message", "message says what went wrong.");
-  if (!FAILURES.includes(kind)) throw invalid("kind", `kind is one of ${FAILURES.join(", ")}.`);
+  if (!isName(name, 200))
+    throw invalid("class", "class must be the class of the exception, such as ValueError.");
+  if (message === "") throw invalid("message", "message must say what went wrong.");
+  if (!FAILURES.includes(kind)) throw invalid("kind", `kind must be one of ${FAILURES.join(", ")}.`);
   return { class: name, message, kind, ...(stack !== undefined && { stack }) };
 }
 
@@ -180,7 +187,7 @@ function retryAfter(kind: string | undefined, ms: number | undefined): { retry_a
   if (ms === undefined && kind !== "rate_limited") return {};
   if (kind === "rate_limited" && ms !== undefined && ms >= 0 && ms <= MAX_RETRY_AFTER_MS)
     return { retry_after_ms: ms };
-  const message = `retry_after_ms is needed for rate_limited, and only there: 0 to ${MAX_RETRY_AFTER_MS}.`;
+  const message = `A failure of kind rate_limited, and no other, needs retry_after_ms: 0 to ${MAX_RETRY_AFTER_MS}.`;
   throw invalid("retry_after_ms", message);
 }
 

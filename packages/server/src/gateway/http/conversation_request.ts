@@ -23,7 +23,7 @@ export function readConvId(sent: unknown): string {
   if (typeof sent === "string" && CONV_ID.test(sent)) return sent;
   throw new KhalaError(
     "invalid_request",
-    "conv_id is 1 to 128 of A-Z a-z 0-9 . _ ~ -, and begins with a letter or a digit.",
+    "conv_id must have 1 to 128 of A-Z a-z 0-9 . _ ~ - and start with a letter or digit.",
     { field: "conv_id" },
   );
 }
@@ -33,7 +33,7 @@ export function readRunId(sent: string): string;
 export function readRunId(sent: unknown): string | undefined;
 export function readRunId(sent: unknown): string | undefined {
   if (sent === undefined || (typeof sent === "string" && /^[\x21-\x7e]{1,200}$/.test(sent))) return sent;
-  throw new KhalaError("invalid_request", "run_id is the id of a run, as the server sent it.", {
+  throw new KhalaError("invalid_request", "run_id must be the id of a run, as the server sent it.", {
     field: "run_id",
   });
 }
@@ -43,14 +43,15 @@ export function readStop({ body, query }: Pick<FastifyRequest, "body" | "query">
   const { runId } = readMessage(StopRequestSchema, body);
   const { run_id = runId } = queryOf({ query });
   if (runId === undefined || run_id === runId) return readRunId(run_id);
-  const message = "The run_id of the body is not that of the query. Send one of them.";
+  const message = "The run_id of the body differs from that of the query. Send one of them.";
   throw new KhalaError("invalid_request", message, { field: "run_id" });
 }
 
 /** Reads where following begins. */
 export function readStart({ after, replay }: { after?: unknown; replay?: unknown }): StartPosition {
   if (after !== undefined && replay !== undefined) {
-    const message = "Send after or replay, not both: after continues, replay shows the last messages.";
+    const message =
+      "Send after or replay, not both: after resumes from a cursor, replay returns the last messages.";
     throw new KhalaError("invalid_request", message, { field: "replay" });
   }
   if (after !== undefined)
@@ -59,7 +60,7 @@ export function readStart({ after, replay }: { after?: unknown; replay?: unknown
   const messages = typeof replay === "string" && /^\d{1,4}$/.test(replay) ? Number(replay) : replay;
   if (typeof messages === "number" && Number.isInteger(messages) && messages >= 1 && messages <= MAX_REPLAY)
     return { kind: "replay", messages };
-  throw new KhalaError("invalid_request", `replay is a whole number from 1 to ${MAX_REPLAY}.`, {
+  throw new KhalaError("invalid_request", `replay must be a whole number from 1 to ${MAX_REPLAY}.`, {
     field: "replay",
   });
 }
@@ -76,7 +77,7 @@ export function readPresence({
     return presence === undefined || presence === "0" || presence === false ? undefined : {};
   if (typeof device === "string" && /^\P{Cc}{1,64}$/u.test(device) && device.isWellFormed())
     return { device };
-  const message = "device is the name of a device: 1 to 64 characters, none of them control characters.";
+  const message = "device must be a name of 1 to 64 characters, without control characters.";
   throw new KhalaError("invalid_request", message, { field: "device" });
 }
 
@@ -98,15 +99,15 @@ export function readChat(body: unknown, headerKey?: string): ChatCommand {
   if (regenerate !== "") {
     if (message === "" && request.parts.length === 0 && edit === "")
       return { ...rest, message: "", regenerate };
-    const problem = "Send regenerate without message, parts and edit: the question is there already.";
+    const problem = "Send regenerate without message, parts and edit: the question is already stored.";
     throw new KhalaError("invalid_request", problem, { field: "regenerate" });
   }
   if (request.parts.length > 0 && message !== "") {
-    const problem = "Send message or parts, not both: message is a text, parts are texts and files.";
+    const problem = "Send message or parts, not both: message is text, parts are texts and files.";
     throw new KhalaError("invalid_request", problem, { field: "parts" });
   }
   if (request.parts.length === 0 && (message === "" || message.includes("\0"))) {
-    const problem = "message must be text that is not empty, without NUL characters.";
+    const problem = "message must be a non-empty string without NUL characters.";
     throw new KhalaError("invalid_request", problem, { field: "message" });
   }
   const parts = request.parts.map((part, i) => readPart(toJson(PartSchema, part), `parts[${i}]`));
@@ -119,20 +120,22 @@ const MAX_TOOLS_BYTES = 64 << 10;
 /** Checks the tools that a client executes. */
 function readTools(tools: readonly ClientToolJson[]): readonly ClientToolJson[] {
   if (tools.length > MAX_TOOLS)
-    throw new KhalaError("invalid_request", `A turn has at most ${MAX_TOOLS} tools.`, { field: "tools" });
+    throw new KhalaError("invalid_request", `A turn may have at most ${MAX_TOOLS} tools.`, {
+      field: "tools",
+    });
   const seen = new Set<string>();
   for (const [i, { name = "" }] of tools.entries()) {
     const isGood = /^[A-Za-z0-9_-]{1,64}$/.test(name) && !seen.has(name);
     seen.add(name);
     if (isGood) continue;
-    const problem = "A tool has a name of its own: 1 to 64 letters, digits, _ or -.";
+    const problem = "Each tool needs a unique name of 1 to 64 letters, digits, _ or -.";
     throw new KhalaError("invalid_request", problem, { field: `tools[${i}].name` });
   }
   const text = JSON.stringify(tools);
   if (text.includes("\\u0000"))
     throw new KhalaError("invalid_request", "tools must not contain the character NUL.", { field: "tools" });
   if (Buffer.byteLength(text) <= MAX_TOOLS_BYTES) return tools;
-  const problem = `The tools of a turn have at most ${MAX_TOOLS_BYTES} bytes.`;
+  const problem = `The tools of a turn may have at most ${MAX_TOOLS_BYTES} bytes.`;
   throw new KhalaError("payload_too_large", problem, { field: "tools" });
 }
 
@@ -141,7 +144,7 @@ function checkParams(body: unknown): void {
   const { params } = Object(body) as { params?: unknown };
   if (params === undefined || params === null || (typeof params === "object" && !Array.isArray(params)))
     return;
-  const problem = "params is an object: the settings of the turn, by their names.";
+  const problem = "params must be an object with the settings of the turn by name.";
   throw new KhalaError("invalid_request", problem, { field: "params" });
 }
 
@@ -149,9 +152,9 @@ function readPart(part: PartJson, field: string): PartJson {
   const { text, file } = part;
   if (file) return { file };
   if (text === undefined)
-    throw new KhalaError("invalid_request", "A part of a message has a text or a file.", { field });
+    throw new KhalaError("invalid_request", "A part of a message needs a text or a file.", { field });
   if (text !== "" && !text.includes("\0")) return { text };
-  const problem = "A text must not be empty, and must not contain NUL characters.";
+  const problem = "text must be a non-empty string without NUL characters.";
   throw new KhalaError("invalid_request", problem, { field: `${field}.text` });
 }
 
@@ -163,7 +166,9 @@ function contentOf(parts: readonly PartJson[]): Pick<ChatCommand, "message" | "p
 
 function readPolicy(text: string): BusyPolicy {
   if (POLICIES.includes(text)) return text as BusyPolicy;
-  throw new KhalaError("invalid_request", `policy is one of ${POLICIES.join(", ")}.`, { field: "policy" });
+  throw new KhalaError("invalid_request", `policy must be one of ${POLICIES.join(", ")}.`, {
+    field: "policy",
+  });
 }
 
 function readKey(inBody: string | undefined, inHeader: string | undefined): string | undefined {
@@ -173,6 +178,6 @@ function readKey(inBody: string | undefined, inHeader: string | undefined): stri
   }
   const key = inBody ?? inHeader;
   if (key === undefined || /^\P{Cc}{1,255}$/u.test(key)) return key;
-  const message = "An idempotency key has 1 to 255 characters, none of them control characters.";
+  const message = "An idempotency key must have 1 to 255 characters, without control characters.";
   throw new KhalaError("invalid_request", message, { field: "idempotency_key" });
 }

@@ -31,7 +31,7 @@ const ANSWER_MS = 3_000;
 
 /** A dead connection returns nothing, not even an error. */
 const SILENT: Awaited<ReturnType<Health>> = {
-  database: { state: "unavailable", message: `There was no answer within ${ANSWER_MS} ms.` },
+  database: { state: "unavailable", message: `No answer within ${ANSWER_MS} ms.` },
 };
 
 /** The responses of `/healthz`, `/readyz` and `/metrics`, on servers and on workers. */

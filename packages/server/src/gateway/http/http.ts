@@ -117,7 +117,7 @@ const CHECK_MS = 5_000;
 /** The error of a request that Node could not read. */
 function unreadable(code: string): KhalaError {
   if (code === "HPE_HEADER_OVERFLOW") {
-    const message = `The headers of a request have at most ${maxHeaderSize} bytes. Send fewer or shorter ones.`;
+    const message = `The headers of a request may have at most ${maxHeaderSize} bytes. Send fewer or shorter ones.`;
     return new KhalaError("payload_too_large", message);
   }
   const known = code === "ERR_HTTP_REQUEST_TIMEOUT" ? "idle_timeout" : "invalid_request";
@@ -182,7 +182,7 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     const isBrowser = request.method === "GET" && request.headers.accept?.includes("text/html");
     if (fallback && isBrowser) return fallback(request, reply.code(404));
     const path = request.url.split("?")[0]!.slice(0, 200);
-    throw new KhalaError("not_found", `There is nothing at ${request.method} ${path}.`);
+    throw new KhalaError("not_found", `There is no route ${request.method} ${path}.`);
   });
 
   app.setErrorHandler((error: FastifyError, _request, reply) => answer(error, reply));
@@ -293,7 +293,7 @@ function asKhalaError(
   if (code === "FST_ERR_CTP_BODY_TOO_LARGE") {
     return new KhalaError(
       "payload_too_large",
-      `A body has at most ${maxBodyBytes} bytes. Send less at once.`,
+      `A body may have at most ${maxBodyBytes} bytes. Send less data per request.`,
     );
   }
   if (code === "FST_ERR_MAX_PARAM_LENGTH")
@@ -305,7 +305,7 @@ function asKhalaError(
     const matching = (Object.keys(ERRORS) as ErrorCode[]).find((name) => ERRORS[name].status === statusCode);
     return new KhalaError(matching ?? "invalid_request", `The request cannot be read: ${error.message}`);
   }
-  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+  return new KhalaError("internal", "Internal error: the server's log has the details. Try again.");
 }
 
 /** The address of a server, and the setting that names the port. */
@@ -324,7 +324,7 @@ export function httpUrl(host: string, port: number): string {
 export function listenError(error: unknown, { host, port, setting }: ListenOptions): unknown {
   if ((error as { code?: string }).code !== "EADDRINUSE") return error;
   return new Error(
-    `Port ${port} on ${host} is in use. Stop what listens there, or set ${setting} (0 picks a free one).`,
+    `Port ${port} on ${host} is in use. Stop the process that listens there, or set ${setting} (0 picks a free one).`,
     { cause: error },
   );
 }

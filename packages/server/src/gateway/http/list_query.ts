@@ -99,7 +99,8 @@ function placesOf(model: Model, { order = "", filters, docKey = "" }: ListQuery)
           return { sortKey, docKey: key };
         }
       }
-      const message = "after is the `next` of the page before, unchanged, with the same order and filters.";
+      const message =
+        "after must be the unchanged `next` of the previous page, with the same order and filters.";
       throw new KhalaError("invalid_request", message, { field: "after" });
     },
   };

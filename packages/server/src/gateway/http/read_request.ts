@@ -22,7 +22,7 @@ export function readLimit(sent: unknown): number {
   if (sent === undefined) return DEFAULT_LIMIT;
   const limit = typeof sent === "string" && /^\d{1,4}$/.test(sent) ? Number(sent) : 0;
   if (limit >= 1 && limit <= MAX_LIMIT) return limit;
-  throw new KhalaError("invalid_request", `limit is a whole number from 1 to ${MAX_LIMIT}.`, {
+  throw new KhalaError("invalid_request", `limit must be a whole number from 1 to ${MAX_LIMIT}.`, {
     field: "limit",
   });
 }
@@ -35,7 +35,7 @@ export function readAfter(sent: unknown): string {
     // A database's texts hold no NUL.
     if (!after.includes("\0")) return after;
   }
-  throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+  throw new KhalaError("invalid_request", "after must be the unchanged `next` of the previous page.", {
     field: "after",
   });
 }
@@ -50,7 +50,7 @@ export function checkQuery(sent: unknown, names: readonly string[]): void {
   const unknown = Object.keys(sent ?? {}).find((name) => !names.includes(name));
   if (unknown === undefined) return;
   const field = unknown.slice(0, 100);
-  const known = names.length > 0 ? `Known are ${names.join(", ")}.` : "This route has none.";
+  const known = names.length > 0 ? `Known parameters: ${names.join(", ")}.` : "This route has no parameters.";
   const message = `There is no parameter ${JSON.stringify(field)}. ${known}`;
   throw new KhalaError("invalid_request", message, { field });
 }
@@ -64,7 +64,9 @@ export function queryOf({ query }: Pick<FastifyRequest, "query">): Readonly<Reco
 export function readText(sent: unknown, field: string, max: number): string | undefined {
   if (sent === undefined) return undefined;
   if (typeof sent === "string" && sent.length <= max && !sent.includes("\0")) return sent;
-  throw new KhalaError("invalid_request", `${field} is one text of at most ${max} characters.`, { field });
+  throw new KhalaError("invalid_request", `${field} must be one string of at most ${max} characters.`, {
+    field,
+  });
 }
 
 /** Reads a message that a client sent, as JSON or as protobuf; throws invalid_request with the field that is wrong. */

@@ -53,6 +53,6 @@ export function watchBodies(clock: Clock): ArrivingBodies {
 }
 
 function late(): KhalaError {
-  const message = `The body stopped arriving for ${IDLE_MS / 1_000} s. Send it again, in one go.`;
+  const message = `The body stopped arriving for ${IDLE_MS / 1_000} s. Send the request again without pauses.`;
   return new KhalaError("idle_timeout", message);
 }

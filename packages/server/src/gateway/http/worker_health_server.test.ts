@@ -66,7 +66,7 @@ test("answers no other route or method", async () => {
     ["/blackboard/v1/agents", "GET"],
   ] as const) {
     const answer = await fetch(url + path, { method });
-    const error = { code: "not_found", message: `There is nothing at ${method} ${path}.` };
+    const error = { code: "not_found", message: `There is no route ${method} ${path}.` };
     expect([answer.status, await answer.json()]).toEqual([404, { error }]);
   }
 });
@@ -91,7 +91,7 @@ test("names a port in use and its setting", async () => {
   await once(other, "listening");
   const { port } = other.address() as { port: number };
   await expect(open({ port })).rejects.toThrow(
-    `Port ${port} on ${HOST} is in use. Stop what listens there, or set KHALA_WORKER_PORT`,
+    `Port ${port} on ${HOST} is in use. Stop the process that listens there, or set KHALA_WORKER_PORT`,
   );
   other.close();
 });

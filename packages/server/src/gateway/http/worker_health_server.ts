@@ -40,12 +40,12 @@ export async function openWorkerHealthServer(
     const path = url.split("?")[0]!;
     const ask = method === "GET" || method === "HEAD" ? answers.get(path) : undefined;
     if (!ask)
-      return failed(new KhalaError("not_found", `There is nothing at ${method} ${path.slice(0, 200)}.`));
+      return failed(new KhalaError("not_found", `There is no route ${method} ${path.slice(0, 200)}.`));
     try {
       return await ask();
     } catch (error) {
       context.log.error({ err: error }, "a request failed");
-      return failed(new KhalaError("internal", "Something went wrong in the worker. It is logged there."));
+      return failed(new KhalaError("internal", "Internal error: the worker's log has the details."));
     }
   }
 

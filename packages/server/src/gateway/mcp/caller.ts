@@ -33,7 +33,7 @@ export function localApi(app: FastifyInstance): Api {
   return async ({ authorization, address }, { method, path, body }) => {
     // A URL resolves such a segment, and the request would reach another route.
     if (path.split(/[/?]/).some((segment) => segment === "." || segment === ".."))
-      return { status: 404, body: { error: new KhalaError("not_found", `There is nothing at ${path}.`) } };
+      return { status: 404, body: { error: new KhalaError("not_found", `There is no route ${path}.`) } };
     const response = await app.inject({
       method: method as "GET",
       url: path,

@@ -120,7 +120,7 @@ async function sessionOf(sessions: Sessions, request: FastifyRequest, caller: Mc
   if (typeof id === "string") return sessions.find(id, caller);
   const messages = [request.body].flat();
   if (messages.some((message) => isInitializeRequest(message))) return sessions.open(caller);
-  const message = "Begin with the request `initialize`, then send the header Mcp-Session-Id of its answer.";
+  const message = "Send the request `initialize` first, then send the header Mcp-Session-Id from its answer.";
   throw new KhalaError("invalid_request", message, { field: "mcp-session-id" });
 }
 

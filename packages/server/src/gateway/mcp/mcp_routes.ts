@@ -35,7 +35,7 @@ export function mcpRoutes(http: Http, context: Context, options: McpRoutesOption
     if (!originAllowed(origin, options.origins, host ?? ""))
       throw new KhalaError(
         "origin_not_allowed",
-        "Pages of this origin may not call /mcp. See KHALA_ORIGINS.",
+        "Pages of this origin may not call /mcp. Add it to KHALA_ORIGINS.",
       );
     options.live.enter(viewer, reply);
     loading ??= import("./mcp_handler.ts").then(({ mcpHandler }) =>

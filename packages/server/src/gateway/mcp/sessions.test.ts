@@ -50,7 +50,7 @@ test("a session ends when it is idle for a while", async () => {
   const { id } = await sessions.open(caller());
   expect(sessions.find(id, caller()).id).toBe(id);
   await clock.advance(1_000);
-  expect(() => sessions.find(id, caller())).toThrow("no such MCP session");
+  expect(() => sessions.find(id, caller())).toThrow("The MCP session has ended");
   expect(sessions.size).toBe(0);
 });
 

@@ -176,5 +176,5 @@ export class Session {
 }
 
 function sessionEnded(): KhalaError {
-  return new KhalaError("not_found", "There is no such MCP session any more. Initialize another one.");
+  return new KhalaError("not_found", "The MCP session has ended. Initialize a new one.");
 }

@@ -22,7 +22,7 @@ const WAIT = {
   minimum: 0,
   maximum: MAX_WAIT_MS,
   default: WAIT_MS,
-  description: "How many milliseconds to wait for the end. It goes on without anybody who waits.",
+  description: "How many milliseconds to wait for the end. The work continues after the wait.",
 };
 
 interface WaitingOptions {
@@ -47,17 +47,23 @@ function sendMessage(options: WaitingOptions): McpTool {
   return {
     name: "send_message",
     description:
-      "Says something in a conversation and waits for the answer, or until a tool call waits for a decision. A conversation that is not there is begun. Without the answer in time, read it with get_conversation.",
+      "Sends a message to a conversation and waits for the answer, or until a tool call needs a decision. Creates the conversation if it does not exist. If the answer takes too long, read it with get_conversation.",
     input: {
       type: "object",
       properties: {
-        conv_id: { type: "string", description: "The conversation: an id of your own begins one." },
-        message: { type: "string", description: "What is said." },
-        idempotency_key: { type: "string", description: "The same key says nothing twice." },
+        conv_id: {
+          type: "string",
+          description: "The id of the conversation. A new id creates a conversation.",
+        },
+        message: { type: "string", description: "The text of the message." },
+        idempotency_key: {
+          type: "string",
+          description: "Idempotency key: a repeated call with the same key sends nothing twice.",
+        },
         policy: {
           type: "string",
           enum: ["reject", "queue", "interrupt"],
-          description: "What happens while another answer is being made.",
+          description: "What to do while another answer is in progress.",
         },
         wait_ms: WAIT,
       },
@@ -93,7 +99,7 @@ function followCorrelation(options: WaitingOptions): McpTool {
   return {
     name: "follow_correlation",
     description:
-      "Waits until nothing of a correlation is open any more, and says how it ended. One that waits for an approval is answered at once.",
+      "Waits until all work of a correlation is done, and returns its outcome. Returns at once if it waits for an approval.",
     input: {
       type: "object",
       properties: {
@@ -120,7 +126,7 @@ function agentTool(options: WaitingOptions, agent: Agent): McpTool {
     description:
       typeof expose === "string"
         ? expose
-        : `Gives work to the agent ${name}, and waits for what it publishes.`,
+        : `Sends work to the agent ${name} and waits for the artifacts that it publishes.`,
     input: schema,
     readOnly: false,
     needs: ["artifact.publish", "correlation.read", "artifact.read"],
@@ -220,7 +226,7 @@ async function answering(work: () => Promise<object>): Promise<ToolAnswer> {
 function readWait(sent: unknown): number {
   if (sent === undefined) return WAIT_MS;
   if (typeof sent === "number" && Number.isInteger(sent) && sent >= 0 && sent <= MAX_WAIT_MS) return sent;
-  throw new KhalaError("invalid_request", `wait_ms is a whole number from 0 to ${MAX_WAIT_MS}.`, {
+  throw new KhalaError("invalid_request", `wait_ms must be a whole number from 0 to ${MAX_WAIT_MS}.`, {
     field: "wait_ms",
   });
 }

@@ -31,7 +31,7 @@ export class Watches {
     if (!resource)
       throw new KhalaError("not_found", `There is no resource ${JSON.stringify(uri.slice(0, 200))}.`);
     if (this.#watched.size >= MAX_WATCHES)
-      throw new KhalaError("limit_exceeded", `A client watches at most ${MAX_WATCHES} resources.`);
+      throw new KhalaError("limit_exceeded", `A client may subscribe to at most ${MAX_WATCHES} resources.`);
     // Its place is taken before anything is waited for.
     this.#watched.set(uri, undefined);
     try {

@@ -83,7 +83,8 @@ export function openApiDocument(routes: readonly Route[], version: string): Open
           type: "http",
           scheme: "bearer",
           bearerFormat: "JWT",
-          description: "Scopes are in its claim `oa_sync_scopes`. A route names those of which it needs one.",
+          description:
+            "Its claim `oa_sync_scopes` contains the scopes. Each route lists the scopes of which it needs one.",
         },
         issuer: { type: "http", scheme: "bearer", description: "The issuer key." },
       },
@@ -177,10 +178,10 @@ const TAGS: readonly (readonly [name: string, prefix: string, description: strin
 const DESCRIPTIONS: Readonly<Record<string, string>> = {
   201: "Stored.",
   202: "Accepted, and durable.",
-  204: "Done; there is nothing to say.",
-  206: "The range that was asked for.",
+  204: "Done. The response has no body.",
+  206: "The requested range.",
   304: "Not changed.",
-  416: "There is no such range.",
+  416: "The range is outside of the file.",
 };
 
 function json(schema: JsonSchema): JsonSchema {

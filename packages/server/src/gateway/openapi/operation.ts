@@ -43,14 +43,14 @@ export function text(description: string, more: JsonSchema = {}): Parameter {
 
 /** How many items a page has. */
 export const LIMIT: Parameter = {
-  description: "How many items a page has at most.",
+  description: "The maximum number of items on a page.",
   schema: { type: "integer", minimum: 1, maximum: 1000, default: 100 },
 };
 
 /** The parameters of a route that answers in pages. */
 export const PAGED = {
   limit: LIMIT,
-  after: text("Where the page begins: the `next` of the page before, unchanged."),
+  after: text("Where the page begins: the unchanged `next` of the previous page."),
 };
 
 /** Parameters of paths, by name. */

@@ -24,14 +24,14 @@ import {
 import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import { LIMIT, type Operation, type Operations, PAGED, text } from "./operation.ts";
 
-const CORRELATION = text("Those of one correlation.");
+const CORRELATION = text("Only those of this correlation.");
 const ANY_JSON = { json: { type: "object", additionalProperties: true } };
 
 /** The blackboard. */
 export const BLACKBOARD_OPERATIONS: Operations = {
   "POST /blackboard/v1/artifacts": {
     summary: "Publishes one artifact, or up to 1,000",
-    description: "All are published, or none.",
+    description: "Publishes all of them or none.",
     headers: { traceparent: text("W3C trace context; agents that work on it continue it.") },
     body: { oneOf: [ArtifactDraftSchema, PublishRequestSchema] },
     responses: { 201: PublishResponseSchema },
@@ -39,33 +39,33 @@ export const BLACKBOARD_OPERATIONS: Operations = {
   },
   "GET /blackboard/v1/artifacts": {
     summary: "Lists the recent artifacts, newest first",
-    query: { limit: LIMIT, type: text("Those of one type."), correlation_id: CORRELATION },
+    query: { limit: LIMIT, type: text("Only those of this type."), correlation_id: CORRELATION },
     responses: { 200: ArtifactListSchema },
   },
   "GET /blackboard/v1/artifacts/:id": {
     summary: "Reads the latest version of an artifact",
-    query: { org_id: text("The org of a public artifact, where it is not one's own.") },
+    query: { org_id: text("The org of a public artifact of another org.") },
     responses: { 200: ArtifactSchema },
   },
   "GET /blackboard/v1/agents": {
-    summary: "Lists the agents, what they consume, and how they are",
+    summary: "Lists the agents with the types they consume and their state",
     responses: { 200: AgentListSchema },
   },
   "GET /blackboard/v1/lag": {
-    summary: "How far behind readers are, by partition",
+    summary: "Returns how far readers are behind, by partition",
     responses: { 200: LagResponseSchema },
   },
-  "POST /blackboard/v1/agents/:agent/pause": control("Makes an agent take no more tasks, on any server"),
-  "POST /blackboard/v1/agents/:agent/resume": control("Makes an agent take tasks again"),
-  "POST /blackboard/v1/agents/:agent/cancel": control("Drops what waits for an agent until now"),
+  "POST /blackboard/v1/agents/:agent/pause": control("Pauses an agent on all servers"),
+  "POST /blackboard/v1/agents/:agent/resume": control("Resumes an agent"),
+  "POST /blackboard/v1/agents/:agent/cancel": control("Cancels the queued tasks of an agent"),
   "GET /blackboard/v1/correlations/:correlation_id": {
-    summary: "How far a correlation has come",
+    summary: "Returns the state of a correlation",
     responses: { 200: CorrelationStateSchema },
   },
   "POST /blackboard/v1/correlations/:correlation_id/pause": control("Pauses a correlation"),
-  "POST /blackboard/v1/correlations/:correlation_id/cancel": control("Drops what is open of a correlation"),
+  "POST /blackboard/v1/correlations/:correlation_id/cancel": control("Cancels a correlation"),
   "POST /blackboard/v1/correlations/:correlation_id/resume": {
-    ...control("Lifts a pause; else a cancellation, and replays what is dead"),
+    ...control("Resumes a paused correlation, or lifts a cancellation and replays its dead letters"),
     responses: {
       202: {
         json: { type: "object", properties: { replayed: { type: "integer" } }, required: ["replayed"] },
@@ -73,7 +73,7 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     },
   },
   "GET /blackboard/v1/approvals": {
-    summary: "Lists the tasks that wait for a person",
+    summary: "Lists the tasks that wait for an approval",
     responses: { 200: ApprovalListSchema },
   },
   "POST /blackboard/v1/approvals/:id": {
@@ -82,7 +82,7 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     responses: { 204: null },
   },
   "GET /blackboard/v1/dead-letters/:agent": {
-    summary: "Lists what an agent could not do, newest first",
+    summary: "Lists the dead letters of an agent, newest first",
     query: { ...PAGED, correlation_id: CORRELATION },
     responses: { 200: DeadLetterListSchema },
   },
@@ -91,24 +91,24 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     responses: { 200: DeadLetterSchema },
   },
   "POST /blackboard/v1/dead-letters/:agent/:id/replay": {
-    summary: "Runs a dead letter again, once",
+    summary: "Replays a dead letter once",
     body: ReplayRequestSchema,
     bodyOptional: true,
     responses: { 202: ReplayResponseSchema },
   },
   "POST /blackboard/v1/dead-letters/:agent/replay": {
-    summary: "Runs several dead letters again, or all",
+    summary: "Replays several dead letters, or all",
     body: ReplayAllRequestSchema,
     bodyOptional: true,
     responses: { 202: ReplayAllResponseSchema },
   },
   "POST /blackboard/v1/agents/:agent/claim": {
-    summary: "Takes tasks of an agent, for workers in other languages",
+    summary: "Claims tasks of an agent, for workers in other languages",
     body: ClaimRequestSchema,
     responses: { 200: ClaimResponseSchema },
   },
   "POST /blackboard/v1/claims/:claim_id/heartbeat": {
-    summary: "Keeps a claim",
+    summary: "Extends the lease of a claim",
     body: ANY_JSON,
     bodyOptional: true,
     responses: { 200: HeartbeatResponseSchema },
@@ -121,7 +121,7 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     errors: ["lease_lost", "conversation_busy"],
   },
   "POST /blackboard/v1/claims/:claim_id/settle": {
-    summary: "Ends a claim, with outputs or a failure",
+    summary: "Settles a claim with outputs or a failure",
     body: SettleRequestSchema,
     bodyOptional: true,
     responses: { 200: SettleResponseSchema },

@@ -21,32 +21,36 @@ import {
 } from "@khala/contracts/conversation/v1";
 import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
 
-const POLICY = text("What happens while a run is under way.", { enum: ["reject", "queue", "interrupt"] });
-const RUN_ID = text("The run that is meant; without it, the active one.");
+const POLICY = text("What to do while a run is active.", { enum: ["reject", "queue", "interrupt"] });
+const RUN_ID = text("The id of the run. Default: the active run.");
 const ANY_JSON = { json: { type: "object", additionalProperties: true } };
 const SSE = { media: "text/event-stream" };
 const BYTES = { media: "application/octet-stream" };
 const SENDING = ["conversation_busy", "idempotency_conflict", "overloaded"] as const;
 const OFFSET = text("Where to read from: an offset of the stream, `-1` for its beginning, or `now`.");
-const LIVE = text("Waits for what comes.", { enum: ["long-poll", "sse"] });
+const LIVE = text("Waits for new data.", { enum: ["long-poll", "sse"] });
 
 /** Conversations, their files, the adapters for clients of others, and durable streams. */
 export const CONVERSATION_OPERATIONS: Operations = {
   "POST /chat": {
-    summary: "Says something in a conversation, which starts a run",
-    headers: { "idempotency-key": text("The same key is answered the same, and starts nothing twice.") },
+    summary: "Sends a message to a conversation, which starts a run",
+    headers: {
+      "idempotency-key": text(
+        "A repeated request with the same key gets the same answer and starts no second run.",
+      ),
+    },
     body: ChatRequestSchema,
     responses: { 202: ChatResponseSchema },
     errors: SENDING,
   },
   "GET /chat": {
-    summary: "Lists the conversations that one owns or takes part in, newest first",
+    summary: "Lists the conversations that the caller owns or takes part in, newest first",
     query: {
       ...PAGED,
       status: text(
         "Statuses of the newest run, separated by commas: running, waiting, finished, failed, stopped.",
       ),
-      q: text("Words of a message, or their beginnings."),
+      q: text("Words of a message, or the beginnings of words."),
     },
     responses: { 200: ConversationListSchema },
   },
@@ -57,8 +61,8 @@ export const CONVERSATION_OPERATIONS: Operations = {
   "GET /chat/:conv_id/messages": {
     summary: "Reads a page of messages, as the AI SDK's `UIMessage`",
     query: {
-      before: text("The `before` of the page that was read before."),
-      leaf: text("The last message of the branch that is read, instead of the active one."),
+      before: text("The `before` of the previous page."),
+      leaf: text("The last message of the branch to read. Default: the active branch."),
       limit: LIMIT,
     },
     responses: { 200: UiMessagePageSchema },
@@ -77,19 +81,19 @@ export const CONVERSATION_OPERATIONS: Operations = {
     responses: { 200: StopResponseSchema },
   },
   "POST /chat/:conv_id/branch": {
-    summary: "Goes to another branch",
+    summary: "Switches to another branch",
     body: ChooseBranchRequestSchema,
     responses: { 200: ChooseBranchResponseSchema },
     errors: ["conversation_busy"],
   },
   "POST /chat/:conv_id/tools/:call_id": {
-    summary: "Decides a tool call that the run waits for: approves or denies it, or gives its output",
+    summary: "Decides a tool call that the run waits for: approves it, denies it, or sends its output",
     body: DecideToolRequestSchema,
     responses: { 200: DecideToolResponseSchema },
     errors: ["already_decided"],
   },
   "GET /approvals": {
-    summary: "Lists what waits for a person, in conversations and on the board, oldest first",
+    summary: "Lists the pending approvals of conversations and the board, oldest first",
     responses: { 200: ApprovalInboxSchema },
   },
   "POST /chat/:conv_id/events": {
@@ -104,22 +108,22 @@ export const CONVERSATION_OPERATIONS: Operations = {
     errors: ["conversation_busy"],
   },
   "GET /chat/:conv_id/queue": {
-    summary: "Lists the messages that wait",
+    summary: "Lists the queued messages",
     responses: { 200: QueueStateSchema },
   },
   "PATCH /chat/:conv_id/queue/:run_id": {
-    summary: "Edits a message that waits",
+    summary: "Edits a queued message",
     body: EditQueuedRequestSchema,
     responses: { 200: QueueStateSchema },
     errors: ["run_begun"],
   },
   "DELETE /chat/:conv_id/queue/:run_id": {
-    summary: "Cancels a message that waits",
+    summary: "Cancels a queued message",
     responses: { 200: QueueStateSchema },
     errors: ["run_begun"],
   },
   "GET /chat/:conv_id/participants": {
-    summary: "Lists who takes part, the owner first",
+    summary: "Lists the participants, the owner first",
     responses: { 200: ParticipantListSchema },
   },
   "PUT /chat/:conv_id/participants/:subject": {
@@ -142,7 +146,7 @@ export const CONVERSATION_OPERATIONS: Operations = {
   "POST /files": {
     summary: "Stores a file of a conversation",
     query: {
-      conv_id: { ...text("The conversation that it belongs to."), required: true },
+      conv_id: { ...text("The conversation that the file belongs to."), required: true },
       name: text("Its name."),
     },
     body: { media: "*/*" },
@@ -206,7 +210,7 @@ export const CONVERSATION_OPERATIONS: Operations = {
   },
   "GET /streams/*": {
     summary: "Reads a durable stream, also live",
-    query: { offset: OFFSET, live: LIVE, cursor: text("The `Stream-Cursor` of the answer before.") },
+    query: { offset: OFFSET, live: LIVE, cursor: text("The `Stream-Cursor` of the previous answer.") },
     responses: { 200: { media: "*/*" }, 204: null, 304: null },
     errors: ["stale_cursor", "stream_gone"],
   },

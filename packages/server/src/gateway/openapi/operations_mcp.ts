@@ -4,13 +4,13 @@ import { text } from "./operation.ts";
 const ANY_JSON = { json: { type: ["object", "array"] } };
 const HEADERS: Readonly<Record<string, Parameter>> = {
   "mcp-session-id": text("The session, as the answer to `initialize` named it."),
-  "mcp-protocol-version": text("The version that both agreed on."),
+  "mcp-protocol-version": text("The negotiated protocol version."),
 };
 
 /** The Model Context Protocol, whose messages are JSON-RPC. */
 export const MCP_OPERATIONS: Operations = {
   "POST /mcp": {
-    summary: "Takes a message of the Model Context Protocol",
+    summary: "Receives a message of the Model Context Protocol",
     headers: HEADERS,
     body: ANY_JSON,
     responses: { 200: ANY_JSON, 202: null, 400: ANY_JSON },
@@ -28,7 +28,7 @@ export const MCP_OPERATIONS: Operations = {
     responses: { 200: null },
     errors: ["origin_not_allowed"],
   },
-  "GET /.well-known/oauth-protected-resource": metadata("What clients of `/mcp` need to know about tokens"),
+  "GET /.well-known/oauth-protected-resource": metadata("Describes how clients of `/mcp` get tokens"),
   "GET /.well-known/oauth-protected-resource/mcp": metadata("The same, at the path of RFC 9728"),
 };
 

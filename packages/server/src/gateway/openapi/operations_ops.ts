@@ -26,17 +26,17 @@ import { LIMIT, type Operations, PAGED, text } from "./operation.ts";
 /** The operations for operators. */
 export const OPS_OPERATIONS: Operations = {
   "GET /ops/v1/about": {
-    summary: "What runs here",
+    summary: "Describes this server",
     responses: { 200: AboutSchema },
     errors: ["invalid_request"],
   },
-  "GET /ops/v1/overview": { summary: "How the server is", responses: { 200: OverviewSchema } },
+  "GET /ops/v1/overview": { summary: "Returns the state of the server", responses: { 200: OverviewSchema } },
   "GET /ops/v1/overview/history": {
-    summary: "The load of the last hour",
+    summary: "Returns the load of the last hour",
     responses: { 200: OverviewHistorySchema },
   },
   "GET /ops/v1/app": {
-    summary: "What this server serves, with requests to try",
+    summary: "Describes the topics, streams and agents of this server, with example requests",
     responses: { 200: AppSchema },
   },
   "GET /ops/v1/topics": {
@@ -64,18 +64,18 @@ export const OPS_OPERATIONS: Operations = {
   },
   "GET /ops/v1/sockets": { summary: "Lists the sockets of the org", responses: { 200: SocketListSchema } },
   "GET /ops/v1/conversations": {
-    summary: "Lists conversations of the org, without what is said",
+    summary: "Lists conversations of the org, without their messages",
     query: PAGED,
     responses: { 200: OrgConversationListSchema },
   },
   "GET /ops/v1/failed-runs": {
     summary: "Lists exceptions that ended runs of the org",
-    query: { ...PAGED, error_id: text("The one that an end user was shown.") },
+    query: { ...PAGED, error_id: text("The error id that a user was shown.") },
     responses: { 200: FailedRunListSchema },
   },
-  "GET /ops/v1/parity": { summary: "How far the mirror has come", responses: { 200: ParitySchema } },
+  "GET /ops/v1/parity": { summary: "Returns how far the mirror is behind", responses: { 200: ParitySchema } },
   "POST /ops/v1/parity": {
-    summary: "Compares the mirror with the read models",
+    summary: "Compares the mirror with the documents",
     body: { json: { type: "object", additionalProperties: true } },
     bodyOptional: true,
     responses: { 200: ParitySchema },
@@ -85,35 +85,39 @@ export const OPS_OPERATIONS: Operations = {
     responses: { 200: ErrorListSchema },
   },
   "GET /ops/v1/audit": {
-    summary: "Lists who did what in the org, newest first",
-    query: { ...PAGED, action: text("Such as `dead_letter.replay`."), subject: text("Who did it.") },
+    summary: "Lists the audit log of the org, newest first",
+    query: {
+      ...PAGED,
+      action: text("The action, such as `dead_letter.replay`."),
+      subject: text("The subject who did it."),
+    },
     responses: { 200: AuditListSchema },
   },
   "GET /ops/v1/set-aside": {
-    summary: "Lists what the board could not process, oldest first",
+    summary: "Lists the items that the board set aside, oldest first",
     query: PAGED,
     responses: { 200: SetAsideListSchema },
   },
   "POST /ops/v1/set-aside/:id/retry": {
-    summary: "Processes it again",
+    summary: "Retries the item",
     body: { json: { type: "object", additionalProperties: true } },
     bodyOptional: true,
     responses: { 204: null },
   },
   "DELETE /ops/v1/set-aside/:id": { summary: "Discards it", responses: { 204: null } },
   "POST /ops/v1/erase": {
-    summary: "Counts or erases what a subject left, one step at a time",
+    summary: "Counts or erases the data of a subject, one step at a time",
     body: EraseRequestSchema,
     responses: { 200: EraseResponseSchema },
   },
   "GET /ops/v1/quotas": {
-    summary: "What an org uses of its quotas",
-    query: { org: text("Whose; with `platform`, without it, those of all orgs.") },
+    summary: "Returns how much of its quotas an org uses",
+    query: { org: text("The org. With `platform`, leave it out to get all orgs.") },
     responses: { 200: QuotaListSchema },
   },
   "GET /ops/v1/traces": {
     summary: "Lists the last traces, newest first; in development",
-    query: { limit: LIMIT, correlation_id: text("Those of one correlation.") },
+    query: { limit: LIMIT, correlation_id: text("Only those of this correlation.") },
     responses: { 200: TraceListSchema },
   },
   "GET /ops/v1/traces/:trace_id": { summary: "Reads the spans of a trace", responses: { 200: TraceSchema } },

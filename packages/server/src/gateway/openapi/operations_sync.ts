@@ -7,12 +7,12 @@ import {
 } from "@khala/contracts/sync/v1";
 import { LIMIT, type Operation, type Operations, PAGED, text } from "./operation.ts";
 
-const TRACE = { traceparent: text("W3C trace context; it is continued through to the push.") };
+const TRACE = { traceparent: text("W3C trace context, continued through to the push.") };
 
 /** Appending to a stream. Every kind of stream has the same. */
 export const APPEND: Operation = {
   summary: "Appends events to a stream",
-  description: "All events or none. A request whose events are all known is answered as the first time.",
+  description: "Appends all events or none. A repeated request gets the answer of the first one.",
   headers: TRACE,
   body: AppendRequestSchema,
   responses: { 201: AppendResponseSchema },
@@ -22,18 +22,18 @@ export const APPEND: Operation = {
 /** Reading the events of a stream. */
 export const READ_EVENTS: Operation = {
   summary: "Reads the events of a stream, oldest first",
-  query: { after: text("The sequence after which the page begins.", { pattern: "^[0-9]+$" }), limit: LIMIT },
+  query: { after: text("The page begins after this sequence.", { pattern: "^[0-9]+$" }), limit: LIMIT },
   responses: { 200: EventListSchema },
 };
 
 /** Health, tokens and documents. */
 export const SYNC_OPERATIONS: Operations = {
   "GET /healthz": {
-    summary: "Whether the process answers",
+    summary: "Reports whether the process answers",
     responses: { 200: { json: { type: "object", properties: { status: { const: "ok" } } } } },
   },
   "GET /readyz": {
-    summary: "Every dependency with its state",
+    summary: "Reports the state of every dependency",
     description: "Degraded is 200: the server still serves.",
     responses: { 200: { json: readiness() }, 503: { json: readiness() } },
   },
@@ -44,7 +44,8 @@ export const SYNC_OPERATIONS: Operations = {
   },
   "POST /api/sync/token": {
     summary: "Mints a token",
-    description: "Needs the issuer key. A development server mints for programs of its own machine.",
+    description:
+      "Needs the issuer key. A development server also mints tokens for programs on the same machine.",
     body: TokenRequestSchema,
     responses: { 200: TokenResponseSchema },
     errors: ["origin_not_allowed"],
@@ -65,11 +66,11 @@ export const SYNC_OPERATIONS: Operations = {
   },
   "GET /sync/v1/doc/:doc_key": {
     summary: "Reads one document",
-    headers: { "if-none-match": text("The ETag of what the client has.") },
+    headers: { "if-none-match": text("The ETag of the client's copy.") },
     responses: { 200: DocumentSchema, 304: null },
   },
   "GET /sync/v1/list/:collection": {
-    summary: "Lists the documents of a topic, and the cursor at which they are true",
+    summary: "Lists the documents of a topic, with the cursor of this state",
     description:
       "The model of the topic declares the fields. `filter.<field>` selects documents by a value; `<field>` lists one part of the topic.",
     query: {

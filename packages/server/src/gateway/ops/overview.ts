@@ -206,4 +206,4 @@ export function openOverview(context: Context, options: OverviewOptions): Overvi
   };
 }
 
-const SILENT = `There was no answer within ${ANSWER_MS} ms.`;
+const SILENT = `No answer within ${ANSWER_MS} ms.`;

@@ -138,7 +138,7 @@ class PhoenixSocket implements ClientSocket {
       if (this.#joined.size >= maxChannels) {
         throw new KhalaError(
           "limit_exceeded",
-          `A socket has at most ${maxChannels} channels. Leave one first.`,
+          `A socket may have at most ${maxChannels} channels. Leave one first.`,
         );
       }
       const definition = channels.find((each) => isChannelOf(each, topic));
@@ -243,10 +243,7 @@ class PhoenixSocket implements ClientSocket {
     }
     if (joined.queued >= MAX_QUEUED) {
       return this.#connection.end(
-        new KhalaError(
-          "limit_exceeded",
-          "Too many pushes wait for an answer on one channel. Wait for replies.",
-        ),
+        new KhalaError("limit_exceeded", "Too many pushes on one channel are unanswered. Wait for replies."),
       );
     }
     joined.queued++;

@@ -138,9 +138,13 @@ class SyncChannel implements Channel {
     if (isNew && !subscriptions.hasRoom(org)) subscriptions.acquire(org);
     const total = new Set([...this.#followed.keys(), ...topics]).size;
     if (total > this.#options.maxTopics) {
-      throw new KhalaError("limit_exceeded", `A socket follows at most ${this.#options.maxTopics} topics.`, {
-        field: "topics",
-      });
+      throw new KhalaError(
+        "limit_exceeded",
+        `A socket may follow at most ${this.#options.maxTopics} topics.`,
+        {
+          field: "topics",
+        },
+      );
     }
     const unnamed = Object.keys(resumeAfter).find((topic) => !topics.includes(topic));
     if (unnamed !== undefined) {

@@ -215,7 +215,7 @@ export class Connection {
     const now = this.#context.clock.now();
     if (now - this.#control.since >= 1_000) this.#control = { since: now, frames: 0 };
     if (++this.#control.frames <= MAX_CONTROL_FRAMES) return true;
-    const message = `A client sends at most ${MAX_CONTROL_FRAMES} pings per second.`;
+    const message = `A client may send at most ${MAX_CONTROL_FRAMES} pings per second.`;
     this.end(new KhalaError("limit_exceeded", message));
     return false;
   }
@@ -244,5 +244,5 @@ export interface SocketEndpoint {
 export function clientError(error: unknown, { log }: Pick<Context, "log">): KhalaError {
   if (error instanceof KhalaError) return error;
   log.error({ err: error }, "a socket's request failed");
-  return new KhalaError("internal", "Something went wrong on the server. It is logged there; try again.");
+  return new KhalaError("internal", "Internal error: the server's log has the details. Try again.");
 }

@@ -119,7 +119,7 @@ export function openSockets(context: Context, options: SocketsOptions): Sockets 
     if ((bySubject.get(subjectKey(viewer)) ?? 0) >= limits.socketsPerSubject) {
       throw new KhalaError(
         "limit_exceeded",
-        `One subject has at most ${limits.socketsPerSubject} sockets on a server.`,
+        `One subject may have at most ${limits.socketsPerSubject} sockets on a server. Close one first.`,
       );
     }
     // The place is taken when the handshake is done: one that fails in between must not keep it.

@@ -77,9 +77,7 @@ export async function convexMirror(options: ConvexMirrorOptions): Promise<Mirror
       const page = { topic, after_org: after.org, after_key: after.docKey, limit, ...secret };
       const answer: unknown = await client(signal).query(query, page);
       if (!Array.isArray(answer))
-        throw new Error(
-          `The query ${options.query} returned no list. See convexMirror for what it must return.`,
-        );
+        throw new Error(`The query ${options.query} must return a list. See convexMirror for its shape.`);
       return answer.map((row) => readHeld(row, options.query));
     },
   };

@@ -62,10 +62,10 @@ export function openMirrorStatus(
     state,
     async compare() {
       if (!sink || !holds(sink)) {
-        const message = sink ? `The mirror "${sink.name}" keeps nothing.` : "There is no mirror.";
+        const message = sink ? `The mirror "${sink.name}" stores nothing.` : "No mirror is configured.";
         throw new KhalaError(
           "invalid_request",
-          `${message} Set KHALA_SECOND_SINK to one that can be compared with.`,
+          `${message} Set KHALA_SECOND_SINK to a mirror that can be compared.`,
         );
       }
       comparing ??= compareAll(sink).finally(() => {

@@ -137,7 +137,7 @@ export function openHub(context: Context, options: HubOptions): Hub {
 function guarded(journal: Journal, settled: () => boolean): Journal {
   const checked = <T>(rows: T): T => {
     if (settled()) return rows;
-    const message = "The database server was restarted or replaced, and is being checked. Try again.";
+    const message = "The database server was restarted or replaced, and Khala is checking it. Try again.";
     throw new KhalaError("unavailable", message, { retry_after_ms: 200 });
   };
   return {

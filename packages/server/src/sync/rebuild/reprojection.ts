@@ -197,7 +197,7 @@ class Reprojection {
     const live = await this.#live(tx, "FOR UPDATE");
     let { position, comparedTo, documents, differing } = this.#progress;
     if (position > live) {
-      const message = `The checkpoint of ${this.#model.topic} was moved back meanwhile. Restart the reprojection.`;
+      const message = `The checkpoint of ${this.#model.topic} moved back during the reprojection. Restart the reprojection.`;
       throw new KhalaError("unavailable", message);
     }
     // The projector has advanced: applies those events first, without the lock.

@@ -23,7 +23,7 @@ function reasonOf(cause: unknown): string {
   try {
     return String((cause as Error)?.message ?? cause);
   } catch {
-    return "it threw a value without a text";
+    return "it threw a value without a message";
   }
 }
 
@@ -34,7 +34,9 @@ function keyFor(model: Model, event: AuthorityEvent): string | null {
   if (id === null) return null;
   const docKey = `${model.prefix}:${id}`;
   if (isKeyOf(model, docKey)) return docKey;
-  throw new TypeError(`an id is Unicode text without NUL of at most ${MAX_KEY_BYTES} bytes with its prefix`);
+  throw new TypeError(
+    `an id must be Unicode text without NUL, of at most ${MAX_KEY_BYTES} bytes with its prefix`,
+  );
 }
 
 /** The documents that events change, by `documentId`. Skips an event whose id fails: `applyEvent` reports it. */

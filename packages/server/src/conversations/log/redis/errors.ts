@@ -48,7 +48,7 @@ export function redisError(error: Error, server: string): Error {
   if (failure.kind === "lost")
     return unavailable(`The connection to Redis (${server}) broke before a reply.`);
   if (failure.kind !== "answer")
-    return unavailable(`Redis (${server}) cannot do this now: ${firstLine(error)}.`);
+    return unavailable(`Redis (${server}) is not available at the moment: ${firstLine(error)}.`);
   switch (codeOf(error)) {
     case "OOM":
       return new KhalaError(
@@ -63,7 +63,7 @@ export function redisError(error: Error, server: string): Error {
     case "NOAUTH":
     case "NOPERM":
     case "WRONGPASS":
-      return unavailable(`Redis (${server}) refused this: ${firstLine(error)}.`);
+      return unavailable(`Redis (${server}) refused the command: ${firstLine(error)}.`);
     default:
       return new KhalaError("internal", `Redis (${server}) answered with an error: ${firstLine(error)}.`);
   }

@@ -32,7 +32,10 @@ export function parseRedisUrl(url: string): RedisTarget {
   if (hosts!.split(",").some((host) => /^[^[].*:.*:/.test(host)))
     throw new KhalaError("invalid_request", "Write an IPv6 address in the Redis URL as [address]:port.");
   if (addresses.length > 1 && !cluster)
-    throw new KhalaError("invalid_request", `Only a cluster has several addresses: write ${EXAMPLES}.`);
+    throw new KhalaError(
+      "invalid_request",
+      `Only a redis-cluster:// URL may have several addresses. Examples: ${EXAMPLES}.`,
+    );
   if (cluster && Number(db || 0) !== 0)
     throw new KhalaError("invalid_request", "A Redis cluster has only database 0. Remove it from the URL.");
   return {

@@ -10,12 +10,15 @@ export function tailOffset({ id, tail, writtenAt }: Tail): string {
 
 /** The error for a stream that does not exist, or belongs to another org. */
 export function noStream(): KhalaError {
-  return new KhalaError("not_found", "There is no such stream, or it is not yours. Create it with PUT.");
+  return new KhalaError("not_found", "The stream does not exist, or you may not see it. Create it with PUT.");
 }
 
 /** The error for a stream that was deleted while it had forks. */
 export function streamGone(): KhalaError {
-  return new KhalaError("stream_gone", "The stream was deleted. Its path is free again when its forks are.");
+  return new KhalaError(
+    "stream_gone",
+    "The stream was deleted. Its path is available again after all its forks are deleted.",
+  );
 }
 
 /** Answers an append as the protocol defines. A repetition succeeds with the last accepted sequence. */
@@ -41,20 +44,24 @@ export function answerAppend(
       throw streamGone();
     case "closed":
       reply.header("Stream-Closed", "true").header("Stream-Next-Offset", tailOffset(outcome));
-      throw new KhalaError("stream_closed", "The stream is closed: nothing can be added to it.");
+      throw new KhalaError("stream_closed", "The stream is closed: you cannot append to it.");
     case "other_type":
-      throw new KhalaError("stream_conflict", `The stream holds ${outcome.contentType}. Send that.`, {
-        field: "content-type",
-      });
+      throw new KhalaError(
+        "stream_conflict",
+        `The stream has the content type ${outcome.contentType}. Send that type.`,
+        {
+          field: "content-type",
+        },
+      );
     case "stale_epoch":
       reply.header("Producer-Epoch", String(outcome.epoch));
       throw new KhalaError(
         "stale_producer",
-        `A newer instance of this producer has written, with the epoch ${outcome.epoch}. Stop, or begin a higher epoch.`,
+        `A newer instance of this producer has written with epoch ${outcome.epoch}. Stop this instance, or use a higher epoch.`,
         { field: "producer-epoch" },
       );
     case "epoch_not_at_zero":
-      throw new KhalaError("invalid_request", "A new Producer-Epoch begins with Producer-Seq 0.", {
+      throw new KhalaError("invalid_request", "A new Producer-Epoch must start with Producer-Seq 0.", {
         field: "producer-seq",
       });
     case "gap":
@@ -63,17 +70,13 @@ export function answerAppend(
         .header("Producer-Received-Seq", String(outcome.received));
       throw new KhalaError(
         "sequence_conflict",
-        `Producer-Seq ${outcome.expected} is next, not ${outcome.received}. Send the requests between them first.`,
+        `Producer-Seq must be ${outcome.expected}, not ${outcome.received}. Send the requests in between first.`,
         { field: "producer-seq" },
       );
     case "seq_not_above":
-      throw new KhalaError(
-        "sequence_conflict",
-        "Stream-Seq must come after the last one that was accepted.",
-        {
-          field: "stream-seq",
-          current_seq: outcome.last,
-        },
-      );
+      throw new KhalaError("sequence_conflict", "Stream-Seq must be greater than the last accepted one.", {
+        field: "stream-seq",
+        current_seq: outcome.last,
+      });
   }
 }

@@ -26,7 +26,7 @@ export async function readFrom(streams: DurableStreams, name: StreamName, start:
   if (typeof start === "object" && (!page.known || positionIn(page.stream, start) === undefined))
     throw new KhalaError(
       "stale_cursor",
-      "The stream was created again since that offset, or the database was restored. Read from offset=-1.",
+      "The offset is stale: the stream was created again, or the database was restored. Read from offset=-1.",
     );
   return page;
 }

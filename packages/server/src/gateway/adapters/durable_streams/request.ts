@@ -25,7 +25,10 @@ const MAX_YEAR = 9_999;
 export function readPath(request: FastifyRequest): string {
   const { "*": path } = request.params as { "*": string };
   if (path === "" || path.length > MAX_PATH || path.includes("\0"))
-    throw new KhalaError("not_found", `A stream's path has 1 to ${MAX_PATH} characters, none of them NUL.`);
+    throw new KhalaError(
+      "not_found",
+      `The path of a stream must have 1 to ${MAX_PATH} characters, without NUL.`,
+    );
   return path;
 }
 
@@ -39,7 +42,7 @@ export function readFork(headers: IncomingHttpHeaders): ForkRequest | undefined 
   const from = text(headers, "stream-forked-from");
   if (from === undefined) {
     const lost = FORK_HEADERS.find((name) => headers[name] !== undefined);
-    if (lost) throw invalid(lost, "Name the source in Stream-Forked-From.");
+    if (lost) throw invalid(lost, "A fork needs its source. Name it in Stream-Forked-From.");
     return undefined;
   }
   const offset = text(headers, "stream-fork-offset");
@@ -47,7 +50,7 @@ export function readFork(headers: IncomingHttpHeaders): ForkRequest | undefined 
   if (!/^(0|[1-9]\d{0,15})$/.test(sub))
     throw invalid(
       "stream-fork-sub-offset",
-      "Stream-Fork-Sub-Offset is a whole number, without leading zeros.",
+      "Stream-Fork-Sub-Offset must be a whole number without leading zeros.",
     );
   return {
     from: sourcePath(from),
@@ -66,7 +69,7 @@ function sourcePath(from: string): string {
   }
   throw invalid(
     "stream-forked-from",
-    `Stream-Forked-From is a stream's path of at most ${MAX_PATH} characters.`,
+    `Stream-Forked-From must be the path of a stream, with at most ${MAX_PATH} characters.`,
   );
 }
 
@@ -85,7 +88,7 @@ export function readConfig(headers: IncomingHttpHeaders, source?: StreamConfig):
   let expiresAt = readExpiresAt(text(headers, "stream-expires-at"));
   if (source && ttlS === undefined && expiresAt === undefined) ({ ttlS, expiresAt } = source);
   if (ttlS !== undefined && expiresAt !== undefined)
-    throw invalid("stream-ttl", "A stream has a Stream-TTL or a Stream-Expires-At, not both. Leave one out.");
+    throw invalid("stream-ttl", "Send either Stream-TTL or Stream-Expires-At, not both.");
   return {
     contentType: contentTypeOr(headers, source?.contentType ?? "application/octet-stream"),
     ttlS,
@@ -98,7 +101,7 @@ export function readConfig(headers: IncomingHttpHeaders, source?: StreamConfig):
 export function readContentType(headers: IncomingHttpHeaders): string {
   const contentType = contentTypeOr(headers, undefined);
   if (contentType === undefined)
-    throw invalid("content-type", "Say in Content-Type what the body is: the stream's own type.");
+    throw invalid("content-type", "The request has no Content-Type. Send the content type of the stream.");
   return contentType;
 }
 
@@ -111,7 +114,7 @@ export function asksToClose(headers: IncomingHttpHeaders): boolean {
 export function readSeq(headers: IncomingHttpHeaders): string | undefined {
   const seq = text(headers, "stream-seq");
   if (seq !== undefined && seq.length > MAX_SEQ)
-    throw invalid("stream-seq", `Stream-Seq has at most ${MAX_SEQ} characters.`);
+    throw invalid("stream-seq", `Stream-Seq must have at most ${MAX_SEQ} characters.`);
   return seq;
 }
 
@@ -127,7 +130,7 @@ export function readClaim(headers: IncomingHttpHeaders): Claim | undefined {
       "Send Producer-Id, Producer-Epoch and Producer-Seq together, or none of them.",
     );
   if (producer === "" || producer.length > MAX_PRODUCER_ID)
-    throw invalid("producer-id", `Producer-Id has 1 to ${MAX_PRODUCER_ID} characters.`);
+    throw invalid("producer-id", `Producer-Id must have 1 to ${MAX_PRODUCER_ID} characters.`);
   return { producer, epoch: readCount("producer-epoch", epoch), seq: readCount("producer-seq", seq) };
 }
 
@@ -136,9 +139,12 @@ export function readQuery(request: FastifyRequest): { start: Start; live: Live; 
   const { offset, live, cursor } = request.query as Record<string, string | string[] | undefined>;
   const start = readStart(offset);
   if (live !== undefined && live !== "long-poll" && live !== "sse")
-    throw invalid("live", "live is long-poll or sse; without it what is there is answered at once.");
+    throw invalid("live", "live must be long-poll or sse. Leave it out to read the existing data at once.");
   if (live !== undefined && offset === undefined)
-    throw invalid("offset", "A live read needs an offset: -1 for the beginning, now, or where you were.");
+    throw invalid(
+      "offset",
+      "A live read needs an offset: -1 for the beginning, now, or the last Stream-Next-Offset.",
+    );
   return { start, live, cursor: typeof cursor === "string" ? cursor : undefined };
 }
 
@@ -147,7 +153,7 @@ function readStart(offset: string | string[] | undefined): Start {
   if (offset === "now") return "now";
   const parsed = typeof offset === "string" ? parseOffset(offset) : undefined;
   if (parsed) return parsed;
-  throw invalid("offset", "offset is -1, now, or one Stream-Next-Offset of this stream, unchanged.");
+  throw invalid("offset", "offset must be -1, now, or an unchanged Stream-Next-Offset of this stream.");
 }
 
 function readTtl(value: string | undefined): bigint | undefined {
@@ -155,7 +161,7 @@ function readTtl(value: string | undefined): bigint | undefined {
   if (/^(0|[1-9]\d{0,11})$/.test(value) && BigInt(value) <= MAX_TTL_S) return BigInt(value);
   throw invalid(
     "stream-ttl",
-    `Stream-TTL is a whole number of seconds, without sign or leading zeros, at most ${MAX_TTL_S}.`,
+    `Stream-TTL must be a whole number of seconds, at most ${MAX_TTL_S}, without sign or leading zeros.`,
   );
 }
 
@@ -163,19 +169,19 @@ function readExpiresAt(value: string | undefined): string | undefined {
   if (value === undefined) return undefined;
   const year = new Date(value).getUTCFullYear();
   if (year >= 0 && year <= MAX_YEAR) return value;
-  throw invalid("stream-expires-at", "Stream-Expires-At is a time such as 2031-01-31T12:00:00Z.");
+  throw invalid("stream-expires-at", "Stream-Expires-At must be a time such as 2031-01-31T12:00:00Z.");
 }
 
 function readCount(field: string, value: string): bigint {
   if (/^\d{1,16}$/.test(value) && BigInt(value) <= BigInt(Number.MAX_SAFE_INTEGER)) return BigInt(value);
-  throw invalid(field, `${field} is a whole number from 0 to ${Number.MAX_SAFE_INTEGER}.`);
+  throw invalid(field, `${field} must be a whole number from 0 to ${Number.MAX_SAFE_INTEGER}.`);
 }
 
 function contentTypeOr<T>(headers: IncomingHttpHeaders, otherwise: T): string | T {
   const value = text(headers, "content-type")?.trim();
   if (!value || !/^[\w.+-]+\/[\w.+-]+/.test(value)) return otherwise;
   if (value.length <= MAX_CONTENT_TYPE) return value;
-  throw invalid("content-type", `Content-Type has at most ${MAX_CONTENT_TYPE} characters.`);
+  throw invalid("content-type", `Content-Type must have at most ${MAX_CONTENT_TYPE} characters.`);
 }
 
 function text(headers: IncomingHttpHeaders, name: string): string | undefined {

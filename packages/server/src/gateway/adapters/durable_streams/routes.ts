@@ -104,7 +104,7 @@ export function durableStreamsRoutes(
       if (source && mediaType(source.contentType) !== mediaType(config.contentType))
         throw new KhalaError(
           "stream_conflict",
-          `The source holds ${source.contentType}. Leave Content-Type out.`,
+          `The source has the content type ${source.contentType}. Leave Content-Type out.`,
           {
             field: "content-type",
           },
@@ -114,7 +114,7 @@ export function durableStreamsRoutes(
       const fork = source && forked && { source, request: forked };
       const made = await streams.create(nameOf(request), config, data, fork);
       if (!made)
-        throw new KhalaError("stream_conflict", "There is a stream with another configuration here.");
+        throw new KhalaError("stream_conflict", "A stream with another configuration exists at this path.");
       const { stream, created } = made;
       reply.header("Content-Type", stream.contentType).header("Stream-Next-Offset", tailOffset(stream));
       if (stream.closed) reply.header("Stream-Closed", "true");
@@ -130,11 +130,11 @@ export function durableStreamsRoutes(
       const close = asksToClose(headers);
       const hasData = body.length > 0;
       if (!hasData && !close)
-        throw new KhalaError("invalid_request", "There is nothing in the body to append.");
+        throw new KhalaError("invalid_request", "The body is empty. Send the data to append.");
       const contentType = hasData ? readContentType(headers) : undefined;
       const data = contentType !== undefined && isJson(contentType) ? storedMessages(body) : body;
       if (hasData && data.length === 0)
-        throw new KhalaError("invalid_request", "An empty array has no message to append.");
+        throw new KhalaError("invalid_request", "The array is empty. Send at least one message.");
       const append = { name: nameOf(request), data, contentType, close, seq: readSeq(headers), claim };
       return answerAppend(reply, await streams.append(append), { claim, hasData });
     });

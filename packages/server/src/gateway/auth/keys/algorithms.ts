@@ -19,8 +19,8 @@ export function secretKey(kid: string, secret: Uint8Array | string): PinnedKey {
   if (bytes.length >= MIN_SECRET_BYTES) return { alg: "HS256", key: createSecretKey(bytes) };
   throw new KhalaError(
     "invalid_request",
-    `The HS256 secret of kid ${JSON.stringify(kid)} has ${bytes.length} bytes; it needs ${MIN_SECRET_BYTES} or more. ` +
-      "Make one with: openssl rand -base64 48",
+    `The HS256 secret of kid ${JSON.stringify(kid)} has ${bytes.length} bytes; it must have at least ${MIN_SECRET_BYTES}. ` +
+      "Create one with: openssl rand -base64 48",
     { field: "secret" },
   );
 }
@@ -29,5 +29,5 @@ export function secretKey(kid: string, secret: Uint8Array | string): PinnedKey {
 export function jwkAlgorithm(jwk: Readonly<Record<string, unknown>>): Algorithm {
   const fits = jwk.kty === "RSA" ? "RS256" : jwk.kty === "EC" && jwk.crv === "P-256" ? "ES256" : undefined;
   if (fits && (jwk.alg === undefined || jwk.alg === fits)) return fits;
-  throw new Error("only RSA keys for RS256 and P-256 keys for ES256 are used");
+  throw new Error("only RSA keys for RS256 and P-256 keys for ES256 are supported");
 }

@@ -16,7 +16,7 @@ export function loadOrCreateDevKey(file: string, newSecret: () => Buffer): DevKe
   create(file, newSecret());
   const made = read(file);
   if (made) return made;
-  throw new Error(`The key file ${file} disappeared while it was made. Start again.`);
+  throw new Error(`The key file ${file} was deleted while it was being created. Start again.`);
 }
 
 function read(file: string): DevKey | undefined {
@@ -30,7 +30,7 @@ function read(file: string): DevKey | undefined {
   const secret = Buffer.from(text, "base64url");
   if (!/^[\w-]+\n?$/.test(text) || secret.length < MIN_SECRET_BYTES) {
     throw new Error(
-      `The key file ${file} is damaged. Delete it and start again; tokens made before stop working.`,
+      `The key file ${file} is damaged. Delete it and start again. Tokens from before stop working.`,
     );
   }
   return { kid: `dev-${sha256(secret).slice(0, 8)}`, secret };

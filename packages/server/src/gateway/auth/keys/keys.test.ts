@@ -52,8 +52,8 @@ describe("secrets", () => {
   });
 
   test("refuses to start without a key", () => {
-    expect(() => setUp(clock, { kind: "secrets", secrets: {} })).toThrow(/no key/);
-    expect(() => setUp(clock)).toThrow(/no key/);
+    expect(() => setUp(clock, { kind: "secrets", secrets: {} })).toThrow(/No key to verify tokens/);
+    expect(() => setUp(clock)).toThrow(/No key to verify tokens/);
   });
 });
 

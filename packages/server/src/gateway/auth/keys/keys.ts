@@ -47,7 +47,7 @@ export function createKeyring(sources: readonly KeySource[], { clock, report }: 
   if (secrets.size === 0 && sets.length === 0) {
     throw new KhalaError(
       "invalid_request",
-      "There is no key to verify tokens with: set a secret or a key set.",
+      "No key to verify tokens is configured. Set KHALA_AUTH_SECRETS, KHALA_AUTH_JWKS_URL or KHALA_AUTH_JWKS_FILE.",
     );
   }
 
@@ -66,7 +66,7 @@ export function createKeyring(sources: readonly KeySource[], { clock, report }: 
       if (problems().length === 0) return undefined;
       throw new KhalaError(
         "unavailable",
-        "The keys that tokens are verified with cannot be read at the moment. Try again with the same token.",
+        "The keys to verify tokens are not available at the moment. Try again with the same token.",
         { retry_after_ms: 1_000 },
       );
     },

@@ -165,7 +165,7 @@ function readStatus(sent: unknown): string[] | undefined {
   if (sent === undefined) return undefined;
   const statuses = typeof sent === "string" ? sent.split(",") : [];
   if (statuses.length > 0 && statuses.every((status) => STATUSES.includes(status))) return statuses;
-  const message = `status is one of ${STATUSES.join(", ")}, or several of them separated by commas.`;
+  const message = `status must be one of ${STATUSES.join(", ")}, or several of them separated by commas.`;
   throw new KhalaError("invalid_request", message, { field: "status" });
 }
 
@@ -179,7 +179,7 @@ function readWords(sent: unknown): string | undefined {
     !sent.includes("\0")
   )
     return sent;
-  const message = `q has 1 to ${MAX_WORDS} characters, with at least one letter or digit.`;
+  const message = `q must have 1 to ${MAX_WORDS} characters, with at least one letter or digit.`;
   throw new KhalaError("invalid_request", message, { field: "q" });
 }
 

@@ -79,18 +79,26 @@ function eventJson({ seq, eventId, type, data, actor, at }: StreamEvent) {
 function readSequence(sent: unknown): bigint {
   if (sent === undefined) return 0n;
   if (typeof sent === "string" && /^\d{1,18}$/.test(sent)) return BigInt(sent);
-  throw new KhalaError("invalid_request", "after is the sequence of an event, or the `next` of a page.", {
-    field: "after",
-  });
+  throw new KhalaError(
+    "invalid_request",
+    "after must be the sequence of an event, or the `next` of a page.",
+    {
+      field: "after",
+    },
+  );
 }
 
 function readBody(request: FastifyRequest) {
   const body = request.body as { events?: unknown } | null;
   const message = readMessage(AppendRequestSchema, body);
   if (message.expectedSeq !== undefined && message.expectedSeq < 0n)
-    throw new KhalaError("invalid_request", "expected_seq is 0 for a new stream, else its last sequence.", {
-      field: "expected_seq",
-    });
+    throw new KhalaError(
+      "invalid_request",
+      "expected_seq must be the last sequence of the stream, or 0 for a new stream.",
+      {
+        field: "expected_seq",
+      },
+    );
   // The data itself is checked against its event type, from the JSON as it was sent.
   const raw = (body?.events ?? []) as { data?: JsonValue }[];
   return {

@@ -50,7 +50,7 @@ function bodyOf({ body }: FastifyRequest): AsyncIterable<Uint8Array> {
 function readName(sent: unknown): string {
   const name = readText(sent, "name", MAX_NAME)?.split(/[/\\]/).at(-1)?.trim() || "file";
   if (!/\p{Cc}/u.test(name) && name.isWellFormed()) return name;
-  throw new KhalaError("invalid_request", "A name has no control characters.", { field: "name" });
+  throw new KhalaError("invalid_request", "name must not contain control characters.", { field: "name" });
 }
 
 function send(request: FastifyRequest, reply: FastifyReply, file: ReadableFile): FastifyReply {
@@ -70,7 +70,7 @@ function send(request: FastifyRequest, reply: FastifyReply, file: ReadableFile):
   const asked = ifRange === undefined || ifRange === etag ? request.headers.range : undefined;
   const range = readRange(asked, file.size);
   if (range === "unsatisfiable") {
-    const message = `The file has ${file.size} bytes, and none in this range.`;
+    const message = `The file has ${file.size} bytes; the requested range is outside of it.`;
     reply.code(416).header("Content-Range", `bytes */${file.size}`);
     return reply.send({ error: new KhalaError("invalid_request", message, { field: "range" }) });
   }

@@ -110,7 +110,8 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
   http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request, reply) => {
     const { trace_id } = request.params as { trace_id: string };
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
-    if (!found) throw new KhalaError("not_found", "There is no such trace. Only the latest traces are kept.");
+    if (!found)
+      throw new KhalaError("not_found", "The trace does not exist. Only the latest traces are kept.");
     return reply
       .header("Cache-Control", "no-store")
       .send({ trace_id, name: traceName(found), spans: found.map(spanJson) });
@@ -200,7 +201,7 @@ export function opsAuditRoutes(http: Http, audit: Audit): void {
       const limit = readLimit(query.limit);
       const before = readAfter(query.after) || undefined;
       if (before !== undefined && !/^\d{1,18}$/.test(before))
-        throw new KhalaError("invalid_request", "after is the `next` of the page before, unchanged.", {
+        throw new KhalaError("invalid_request", "after must be the unchanged `next` of the previous page.", {
           field: "after",
         });
       const action = readText(query.action, "action", 100);

@@ -105,10 +105,13 @@ export function opsEraseRoute(http: Http, { database, sync, conversations }: Era
 function targetOf(viewer: Viewer, { subject, orgId }: EraseRequest): { org: string; subject: string } {
   const org = orgId ?? viewer.org;
   if (!/^[^\0]{1,256}$/u.test(subject))
-    throw new KhalaError("invalid_request", "subject is the `sub` of the tokens, 1 to 256 characters.", {
+    throw new KhalaError("invalid_request", "subject must be the `sub` of the tokens, 1 to 256 characters.", {
       field: "subject",
     });
-  if (!org) throw new KhalaError("invalid_request", "org_id says whose subject it is.", { field: "org_id" });
+  if (!org)
+    throw new KhalaError("invalid_request", "org_id is missing. Send the org of the subject.", {
+      field: "org_id",
+    });
   if (!may(viewer, "subject.erase", { org })) throw notFound("org", org);
   return { org, subject };
 }
@@ -126,5 +129,7 @@ function position(after: string): bigint {
 }
 
 function badPlace(): KhalaError {
-  return new KhalaError("invalid_request", "next is that of the answer before.", { field: "next" });
+  return new KhalaError("invalid_request", "next must be the unchanged `next` of the previous answer.", {
+    field: "next",
+  });
 }

@@ -69,7 +69,10 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
     async (viewer, request, reply) => {
       const query = queryOf(request);
       const topic = readText(query.topic, "topic", MAX_SEARCH);
-      if (!topic) throw new KhalaError("invalid_request", "topic says whose documents.", { field: "topic" });
+      if (!topic)
+        throw new KhalaError("invalid_request", "topic is missing. Send the topic of the documents.", {
+          field: "topic",
+        });
       requireScope(viewer, "document.read", { topic });
       const model = models.byTopic(topic);
       if (!model) throw new KhalaError("not_found", `There is no topic "${topic}".`, { field: "topic" });

@@ -54,7 +54,7 @@ function readRevocation(viewer: Viewer, body: unknown): Revocation {
   const sent = Object(body) as { jti?: unknown; sub?: unknown; org_id?: unknown };
   for (const field of ["jti", "sub", "org_id"] as const) {
     if (sent[field] !== undefined && !isName(sent[field]))
-      throw new KhalaError("invalid_request", `${field} is a text of 1 to 256 printable characters.`, {
+      throw new KhalaError("invalid_request", `${field} must be a string of 1 to 256 printable characters.`, {
         field,
       });
   }
@@ -68,7 +68,9 @@ function readRevocation(viewer: Viewer, body: unknown): Revocation {
   // The platform revokes a jti wherever it is; a subject is of its own org unless another one is named.
   const org = org_id ?? own ?? (subject === undefined ? undefined : viewer.org || undefined);
   if (subject !== undefined && org === undefined)
-    throw new KhalaError("invalid_request", "org_id says whose subject it is.", { field: "org_id" });
+    throw new KhalaError("invalid_request", "org_id is missing. Send the org of the subject.", {
+      field: "org_id",
+    });
   return {
     ...(org !== undefined && { org }),
     ...(subject !== undefined && { subject }),
