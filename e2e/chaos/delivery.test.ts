@@ -39,7 +39,7 @@ async function purge(): Promise<void> {
 }
 
 test("lost wakeups, dead LISTEN connections and cut queries delay updates and lose none", async () => {
-  await Promise.all([chaos.gateway(), chaos.gateway({ KHALA_HINTS: "off" })]);
+  await Promise.all([chaos.gateway(), chaos.gateway({ KHALA_WAKEUPS: "off" })]);
   await chaos.people();
   chaos.startWriters();
   for (let round = 0; round < 5; round++) {

@@ -191,7 +191,7 @@ describe.skipIf(!chromiumHere())("the Sync page", () => {
 
   test("finds a document that differs in the mirror", async () => {
     await using convex = await startConvexStandIn();
-    const settings = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
+    const settings = { KHALA_MIRROR: "convex", CONVEX_URL: convex.url };
     await using doubled = await startDashboard({ settings });
     await doubled.post("/runtime/v1/runs/r1/events", {
       events: [{ event_id: "1", type: "run.started", data: {} }],

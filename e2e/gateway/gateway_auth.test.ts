@@ -165,7 +165,7 @@ describe("a revoked token", () => {
   });
 
   test("closes its sockets on other servers at once with wake-ups", async () => {
-    const settings = { KHALA_HINTS: "on", KHALA_AUTH_ISSUER_KEY: "the-key-of-the-issuer" };
+    const settings = { KHALA_WAKEUPS: "on", KHALA_AUTH_ISSUER_KEY: "the-key-of-the-issuer" };
     await using one = await startServer(database.url, { settings });
     await using two = await startServer(database.url, { settings });
     const listening =

@@ -84,7 +84,7 @@ test("every statement of the sync plane and the event log on a tenant's table na
     },
   });
   const models = [runSummaries, fragile];
-  const mirror = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
+  const mirror = { KHALA_MIRROR: "convex", CONVEX_URL: convex.url };
   // Nothing is kept in memory, so that a replay reads the database.
   const settings = { ...mirror, KHALA_PROJECTION_RETRY_MS: "20", KHALA_TAIL_BYTES: "0" };
   await using server = await startServer(own.url, { models, settings });

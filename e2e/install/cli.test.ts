@@ -262,7 +262,7 @@ test("tail continues after a restart of khala serve, and lists again when its cu
 test("parity succeeds while the mirror has the same documents, and names a different one", async () => {
   await using database = await testDatabase();
   await using convex = await startConvexStandIn();
-  const mirror = { KHALA_SECOND_SINK: "convex", CONVEX_URL: convex.url };
+  const mirror = { KHALA_MIRROR: "convex", CONVEX_URL: convex.url };
   await using server = await startServer(database.url, { settings: mirror });
   const env = { ...mirror, DATABASE_URL: database.url, ...(await settingsFor(server)) };
   expect(await khala(["append", "run", "r1", "run.started", '{"title":"Hi"}'], env)).toMatchObject({

@@ -75,7 +75,7 @@ describe("with helm", { timeout: 60_000 }, () => {
   const secret = { DATABASE_URL: "postgres://khala@db/khala", KHALA_AUTH_SECRETS: "k1:c2VjcmV0" };
   const everything = {
     secret,
-    env: { KHALA_DRAIN_MS: 12_001, KHALA_MAX_STORED_BYTES_PER_ORG: 107_374_182_400, KHALA_HINTS: false },
+    env: { KHALA_DRAIN_MS: 12_001, KHALA_MAX_STORED_BYTES_PER_ORG: 107_374_182_400, KHALA_WAKEUPS: false },
     autoscaling: { enabled: true, sockets: 5_000 },
     networkPolicy: { from: [{ podSelector: {} }], egress: [{ ports: [{ port: 5432 }] }] },
     serviceMonitor: { enabled: true, labels: { release: "prometheus" } },
@@ -132,7 +132,7 @@ describe("with helm", { timeout: 60_000 }, () => {
     expect(data).toEqual({
       KHALA_DRAIN_MS: "12001",
       KHALA_MAX_STORED_BYTES_PER_ORG: "107374182400",
-      KHALA_HINTS: "false",
+      KHALA_WAKEUPS: "false",
     });
     const { spec } = one(manifests, "Deployment").spec.template;
     expect(spec.containers[0].envFrom).toEqual([

@@ -37,7 +37,7 @@ const LISTENERS = "FROM pg_stat_activity WHERE datname = current_database() AND 
 const listeners = async () => (await database.database.query({ text: `SELECT pid ${LISTENERS}` })).length;
 
 test("a wakeup delivers another server's write, without a poll", async () => {
-  await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
+  await using servers = await twoServers({ KHALA_WAKEUPS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "woken");
   await servers.writer.write({ key: "run:woken", version: 1, org: "woken", payload: {} });
@@ -45,7 +45,7 @@ test("a wakeup delivers another server's write, without a poll", async () => {
 });
 
 test("an event reaches the projecting server from any other, without a poll", async () => {
-  await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
+  await using servers = await twoServers({ KHALA_WAKEUPS: "on", KHALA_POLL_MS: NEVER });
   const both = [servers.writer, servers.reader];
   await until("both listen", async () => (await listeners()) === 2);
   await until("one projects", () => both.filter(({ khala }) => khala.sync.projecting()).length === 1);
@@ -64,7 +64,7 @@ test("an event reaches the projecting server from any other, without a poll", as
 });
 
 test("with wakeups off, the poll delivers", async () => {
-  await using servers = await twoServers({ KHALA_HINTS: "off", KHALA_POLL_MS: "50" });
+  await using servers = await twoServers({ KHALA_WAKEUPS: "off", KHALA_POLL_MS: "50" });
   expect(await listeners()).toBe(0);
   await using raw = await following(servers.reader, "polled");
   for (let version = 1; version <= 3; version++) {
@@ -74,7 +74,7 @@ test("with wakeups off, the poll delivers", async () => {
 });
 
 test("delivery continues while the connection for wakeups is killed again and again", async () => {
-  await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: "50" });
+  await using servers = await twoServers({ KHALA_WAKEUPS: "on", KHALA_POLL_MS: "50" });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "killed");
   for (let version = 1; version <= 5; version++) {
@@ -85,7 +85,7 @@ test("delivery continues while the connection for wakeups is killed again and ag
 });
 
 test("a listener that reconnects reads at once what it missed", async () => {
-  await using servers = await twoServers({ KHALA_HINTS: "on", KHALA_POLL_MS: NEVER });
+  await using servers = await twoServers({ KHALA_WAKEUPS: "on", KHALA_POLL_MS: NEVER });
   await until("both listen", async () => (await listeners()) === 2);
   await using raw = await following(servers.reader, "missed");
   await database.database.query({ text: `SELECT pg_terminate_backend(pid) ${LISTENERS}` });

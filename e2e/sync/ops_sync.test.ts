@@ -213,7 +213,7 @@ test("parity reports the lag of the mirror, and that there is none without one",
   const token = await operator("org-1");
   expect(await get<ParityJson>("/ops/v1/parity", token)).toEqual({ sink: "none", topics: [] });
   await using own = await testDatabase();
-  await using doubled = await startServer(own.url, { settings: { KHALA_SECOND_SINK: "noop" } });
+  await using doubled = await startServer(own.url, { settings: { KHALA_MIRROR: "noop" } });
   const parity = await eventually("that it follows", async () => {
     const answer = (await (await doubled.request("/ops/v1/parity", token)).json()) as ParityJson;
     return answer.topics!.every(({ state }) => state === "following") && answer;
@@ -225,7 +225,7 @@ test("parity reports the lag of the mirror, and that there is none without one",
 test("an operator can compare parity, which counts a different document", async () => {
   await using own = await testDatabase();
   await using convex = await startConvexStandIn();
-  const settings = { KHALA_SECOND_SINK: "convex" as const, CONVEX_URL: convex.url };
+  const settings = { KHALA_MIRROR: "convex" as const, CONVEX_URL: convex.url };
   await using doubled = await startServer(own.url, { settings });
   const token = await doubled.token({
     org_id: "org-1",

@@ -25,7 +25,7 @@ const MODELS = [runSummaries, workerSummaries, notifications, lightningControlPl
 const TOPICS = MODELS.map(({ topic }) => topic);
 /** Where little fits: a batch of a few, a memory of a few more, and updates that have to be fetched. */
 const SETTINGS = {
-  KHALA_HINTS: "on",
+  KHALA_WAKEUPS: "on",
   KHALA_POLL_MS: "20",
   KHALA_HEARTBEAT_MS: "200",
   KHALA_DRAIN_MS: "500",

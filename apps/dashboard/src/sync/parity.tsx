@@ -63,7 +63,7 @@ export function Parity() {
       {({ sink, topics }) =>
         sink === "none" ? (
           <Empty title="No mirror configured" icon="sync">
-            Parity compares every topic with a second store during a migration. Set KHALA_SECOND_SINK to start
+            Parity compares every topic with a second store during a migration. Set KHALA_MIRROR to start
             one.
           </Empty>
         ) : (

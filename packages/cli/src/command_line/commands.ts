@@ -279,7 +279,7 @@ resumes. See docs/runbooks/REPROJECTION.md.`,
     .action(async (options) => (await import("../commands/operations.ts")).retention(options));
 
   withDatabaseOptions(khala.command("parity"))
-    .description("compare the second sink with the read models: version, hash and lag of every document")
+    .description("compare the mirror with the read models: version, hash and lag of every document")
     .argument("[topics...]", "default: every topic of the app")
     .addHelpText("after", "\nNeeds CONVEX_URL. Exits with 4 when a document differs, is missing or is extra.")
     .action(async (topics, options) => (await import("../commands/operations.ts")).parity(topics, options));

@@ -107,7 +107,7 @@ export async function parity(topics: readonly string[], options: OperatingOption
   using progress = showProgress();
   const report = await operate(options, ({ app, databaseUrl, signal, config }) => {
     const { CONVEX_URL: url, CONVEX_MUTATION: mutation, CONVEX_QUERY: query, CONVEX_SECRET: secret } = config;
-    if (!url) throw new Failure("There is no second sink to compare with. Set CONVEX_URL.", EXIT.usage);
+    if (!url) throw new Failure("There is no mirror to compare with. Set CONVEX_URL.", EXIT.usage);
     return compare({
       app,
       databaseUrl,

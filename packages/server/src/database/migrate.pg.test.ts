@@ -226,12 +226,12 @@ test("a database that accepts no writes is refused with what to do", async () =>
 test("a start that fails halfway leaves nothing behind, and the next one succeeds", async () => {
   await using blocked = await testDatabase({ empty: true });
   await blocked.database.query({ text: "CREATE SCHEMA runtime" });
-  await blocked.database.query({ text: "CREATE TYPE runtime.sync_second_sink AS ENUM ('obstacle')" });
+  await blocked.database.query({ text: "CREATE TYPE runtime.sync_mirror AS ENUM ('obstacle')" });
   await expect(migrate(blocked.database, log)).rejects.toMatchObject({ code: "42710" });
   const made = "SELECT count(*)::int AS n FROM pg_tables WHERE schemaname = 'runtime'";
   expect(await blocked.database.query({ text: made })).toEqual([{ n: 0 }]);
 
-  await blocked.database.query({ text: "DROP TYPE runtime.sync_second_sink" });
+  await blocked.database.query({ text: "DROP TYPE runtime.sync_mirror" });
   await migrate(blocked.database, log);
   expect(await versionsOf(blocked.database)).toEqual([{ version: SCHEMA_VERSION }]);
 });

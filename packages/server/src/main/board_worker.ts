@@ -41,7 +41,7 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     if (healthServer) closers.push(() => healthServer.stop());
     const database = await openServerDatabase(config, context, closers);
     const authority = openAuthority(database, context);
-    const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
+    const wakeups = openWakeups(database, context, { enabled: config.KHALA_WAKEUPS });
     closers.push(() => wakeups.stop());
     closers.push(() => authority.drain());
     // The projectors of the servers turn what is appended here into documents.

@@ -15,7 +15,7 @@ describe("without any setting", () => {
       KHALA_MAX_BODY_BYTES: 1024 * 1024,
       KHALA_MAX_CHANNELS: 100,
       KHALA_AUTH_CLOCK_SKEW_S: 30,
-      KHALA_HINTS: true,
+      KHALA_WAKEUPS: true,
       KHALA_PAYLOAD_MODE: "inline",
       KHALA_ORIGINS: [],
     });
@@ -39,12 +39,12 @@ describe("settings are read", () => {
   test("as numbers, flags and lists", () => {
     const config = readConfig({
       KHALA_PORT: "0",
-      KHALA_HINTS: "off",
+      KHALA_WAKEUPS: "off",
       KHALA_ORIGINS: " https://a.example, ,https://*.b.example,http://localhost:*,* ",
     });
     expect(config.KHALA_PORT).toBe(0);
     expect(readConfig({ KHALA_WORKER_PORT: "0" }).KHALA_WORKER_PORT).toBe(0);
-    expect(config.KHALA_HINTS).toBe(false);
+    expect(config.KHALA_WAKEUPS).toBe(false);
     expect(config.KHALA_ORIGINS).toEqual([
       "https://a.example",
       "https://*.b.example",
@@ -52,7 +52,7 @@ describe("settings are read", () => {
       "*",
     ]);
     for (const [text, value] of Object.entries({ true: true, "1": true, on: true, false: false, "0": false }))
-      expect(readConfig({ KHALA_HINTS: text }).KHALA_HINTS).toBe(value);
+      expect(readConfig({ KHALA_WAKEUPS: text }).KHALA_WAKEUPS).toBe(value);
   });
 
   test("once, and frozen", () => {
@@ -69,7 +69,7 @@ describe("refuses a wrong setting by name", () => {
     { KHALA_WORKER_PORT: "65536" },
     { KHALA_WORKER_PORT: "some" },
     { KHALA_LOG_LEVEL: "loud" },
-    { KHALA_HINTS: "perhaps" },
+    { KHALA_WAKEUPS: "perhaps" },
     { DATABASE_URL: "mysql://somewhere" },
     { KHALA_ORIGINS: "https://a.example,app.example.com" },
     { KHALA_RETENTION_HOURS: "23" },
@@ -120,13 +120,13 @@ describe("refuses a wrong setting by name", () => {
   });
 
   test("all of them in one error", () => {
-    const read = () => readConfig({ KHALA_PORT: "x", KHALA_HINTS: "x" });
+    const read = () => readConfig({ KHALA_PORT: "x", KHALA_WAKEUPS: "x" });
     expect(read).toThrow("KHALA_PORT");
-    expect(read).toThrow("KHALA_HINTS");
+    expect(read).toThrow("KHALA_WAKEUPS");
   });
 
   test("even when it is wrong only in combination with another", () => {
-    expect(() => readConfig({ KHALA_SECOND_SINK: "convex" })).toThrow("CONVEX_URL");
+    expect(() => readConfig({ KHALA_MIRROR: "convex" })).toThrow("CONVEX_URL");
     expect(() => readConfig({ KHALA_AUTH_MIN_TTL_S: "901" })).toThrow("KHALA_AUTH_MIN_TTL_S");
     const lag = { KHALA_BOARD_LAG_SLOW: "5", KHALA_BOARD_LAG_REFUSE: "5" };
     expect(() => readConfig(lag)).toThrow("KHALA_BOARD_LAG_SLOW must be below");

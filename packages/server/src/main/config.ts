@@ -184,7 +184,7 @@ const SETTINGS = z.object({
   KHALA_POLL_MS: milliseconds(250, 10).describe(
     "How often the database is polled, for updates whose wake-up was lost",
   ),
-  KHALA_HINTS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only polling finds updates"),
+  KHALA_WAKEUPS: flag(true).describe("Wake-ups by LISTEN/NOTIFY; without them only polling finds updates"),
   KHALA_PROJECTION_RETRY_MS: milliseconds(5_000, 10).describe(
     "Retry interval of streams that a projection has set aside",
   ),
@@ -196,15 +196,15 @@ const SETTINGS = z.object({
     .describe("How long the journal is kept, 24 to 168"),
   KHALA_RETENTION_INTERVAL_S: seconds(60, 1).describe("How often the journal is trimmed"),
   KHALA_STALL_S: seconds(120, 1).describe("A backlog without progress for this long is reported as a stall"),
-  KHALA_SECOND_SINK: z
+  KHALA_MIRROR: z
     .enum(["off", "noop", "convex"])
     .default("off")
-    .describe("Dual publish: a second sink that receives every update"),
-  CONVEX_URL: z.url().optional().describe("Deployment that the convex second sink calls"),
+    .describe("Dual publish: a mirror that receives every update"),
+  CONVEX_URL: z.url().optional().describe("Deployment that the convex mirror calls"),
   CONVEX_MUTATION: z
     .string()
     .default("khala:applyUpdates")
-    .describe("Mutation that the convex second sink calls"),
+    .describe("Mutation that the convex mirror calls"),
   CONVEX_QUERY: z.string().default("khala:versions").describe("Query that `khala parity` calls"),
   CONVEX_SECRET: z
     .string()
@@ -339,8 +339,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     throw new Error(`Invalid settings:\n  ${problems.join("\n  ")}\nSee \`khala config --help\`.`);
   }
   const config = parsed.data;
-  if (config.KHALA_SECOND_SINK === "convex" && !config.CONVEX_URL)
-    throw new Error("KHALA_SECOND_SINK=convex needs CONVEX_URL.");
+  if (config.KHALA_MIRROR === "convex" && !config.CONVEX_URL)
+    throw new Error("KHALA_MIRROR=convex needs CONVEX_URL.");
   if (config.KHALA_FILES_S3_URL && !(config.KHALA_FILES_S3_ACCESS_KEY && config.KHALA_FILES_S3_SECRET_KEY))
     throw new Error("KHALA_FILES_S3_URL needs KHALA_FILES_S3_ACCESS_KEY and KHALA_FILES_S3_SECRET_KEY.");
   if (config.KAFKA_SASL_MECHANISM && !(config.KAFKA_SASL_USERNAME && config.KAFKA_SASL_PASSWORD))

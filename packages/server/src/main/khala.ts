@@ -92,7 +92,7 @@ export async function createKhala(
     const database = await openServerDatabase(config, context, closers);
 
     const authority = openAuthority(database, context);
-    const wakeups = openWakeups(database, context, { enabled: config.KHALA_HINTS });
+    const wakeups = openWakeups(database, context, { enabled: config.KHALA_WAKEUPS });
 
     const mirror = await openMirror(config);
     const sync = await openSyncPlane(database, authority, context, {
@@ -227,6 +227,6 @@ export async function createKhala(
 
 /** Opens the mirror that the settings name, if any. */
 async function openMirror(config: Config): Promise<Mirror | undefined> {
-  if (config.KHALA_SECOND_SINK === "noop") return noopMirror;
-  return config.KHALA_SECOND_SINK === "convex" ? convexMirror(convexSettings(config)) : undefined;
+  if (config.KHALA_MIRROR === "noop") return noopMirror;
+  return config.KHALA_MIRROR === "convex" ? convexMirror(convexSettings(config)) : undefined;
 }

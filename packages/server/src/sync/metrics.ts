@@ -34,7 +34,7 @@ export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
     catchUp: duration("catch_up_seconds", "Time from a subscribe with a cursor until it was live"),
     commitToPush: duration("commit_to_push_seconds", "Time from the journal row to the first push of it"),
     retention: counter("retention_runs_total", "Retention passes, by outcome"),
-    mirror: counter("second_sink_updates_total", "Updates given to the second sink, by topic and outcome"),
+    mirror: counter("mirror_updates_total", "Updates given to the mirror, by topic and outcome"),
   };
   const { writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures } = metrics;
   const byTopic = [writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures];

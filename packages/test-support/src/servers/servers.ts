@@ -81,7 +81,7 @@ export async function startServer(databaseUrl: string, options: ServerOptions = 
     KHALA_AUTH_SECRETS: SECRETS,
     KHALA_DATABASE_POOL: "5",
     // A single server needs none; tests of wakeups turn them on.
-    KHALA_HINTS: "off",
+    KHALA_WAKEUPS: "off",
     ...settings,
   });
   const khala = await createKhala(

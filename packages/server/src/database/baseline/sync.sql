@@ -187,7 +187,7 @@ CREATE TABLE runtime.sync_failed_streams (
 CREATE INDEX sync_failed_streams_tried_at ON runtime.sync_failed_streams (topic, tried_at) WHERE NOT rebuilt;
 
 -- How far the mirror has followed each topic.
-CREATE TABLE runtime.sync_second_sink (
+CREATE TABLE runtime.sync_mirror (
   topic text PRIMARY KEY,
   epoch text NOT NULL,
   watermark bigint NOT NULL,

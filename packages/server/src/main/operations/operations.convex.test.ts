@@ -24,7 +24,7 @@ test("keeps the Convex mirror equal, and parity reports so", async () => {
       KHALA_PORT: "0",
       KHALA_POLL_MS: "20",
       KHALA_AUTH_SECRETS: `k1:${Buffer.alloc(32, 7).toString("base64")}`,
-      KHALA_SECOND_SINK: "convex",
+      KHALA_MIRROR: "convex",
       CONVEX_URL: convex.url,
       CONVEX_SECRET: "s3cret",
     }),

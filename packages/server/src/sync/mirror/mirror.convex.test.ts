@@ -69,7 +69,7 @@ async function dualPublish(work: () => Promise<unknown> = async () => {}): Promi
   });
   try {
     await work();
-    const text = "SELECT watermark FROM runtime.sync_second_sink WHERE sink = $1";
+    const text = "SELECT watermark FROM runtime.sync_mirror WHERE sink = $1";
     await vi.waitFor(
       async () => {
         const [place] = await own.database.query<{ watermark: bigint }>({ text, values: [sink.name] });

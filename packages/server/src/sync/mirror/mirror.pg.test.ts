@@ -92,7 +92,7 @@ async function setup({ inline = true } = {}): Promise<Setup> {
 }
 
 const place = async (database: Database) => {
-  const text = "SELECT sink, epoch, watermark FROM runtime.sync_second_sink WHERE topic = $1";
+  const text = "SELECT sink, epoch, watermark FROM runtime.sync_mirror WHERE topic = $1";
   const [row] = await database.query<{ sink: string; epoch: string; watermark: bigint }>({
     text,
     values: [TOPIC],
@@ -261,7 +261,7 @@ test.each([
   ],
   [
     "another sink's place",
-    (here: Setup) => here.database.query({ text: "UPDATE runtime.sync_second_sink SET sink = 'other'" }),
+    (here: Setup) => here.database.query({ text: "UPDATE runtime.sync_mirror SET sink = 'other'" }),
   ],
 ])("after %s it publishes everything again", async (_, happen) => {
   await using here = await setup();

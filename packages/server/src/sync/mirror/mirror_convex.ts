@@ -93,7 +93,7 @@ function readHeld(row: unknown, query: string): MirroredDocument {
 }
 
 function loadConvex(): Promise<ConvexBrowser & ConvexServer> {
-  return loadOptional("convex", "KHALA_SECOND_SINK=convex", async () => {
+  return loadOptional("convex", "KHALA_MIRROR=convex", async () => {
     const [{ ConvexHttpClient }, { makeFunctionReference }] = await Promise.all([
       import(BROWSER) as Promise<ConvexBrowser>,
       import(SERVER) as Promise<ConvexServer>,

@@ -159,7 +159,7 @@ export function startMirror(
   const followers = new Map(
     models.all.map((model) => [model.topic, startMirrorFollower(model, context, { ...limits, ...options })]),
   );
-  const gauge = context.telemetry.meter.createObservableGauge("khala_sync_second_sink_lag", {
+  const gauge = context.telemetry.meter.createObservableGauge("khala_sync_mirror_lag", {
     description: "Journal rows that the mirror has not got yet, by topic",
   });
   const observe = (result: ObservableResult) => {

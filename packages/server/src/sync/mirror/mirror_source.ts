@@ -27,7 +27,7 @@ export async function readPosition(database: Database, topic: string, sink: stri
     // A position is valid as a client's is: its start is known, and no start on another server found less.
     text: `SELECT e.epoch, p.epoch AS "storedEpoch", s.next_watermark AS head, s.floor, p.watermark
       FROM runtime.sync_topic_sequences s CROSS JOIN runtime.sync_epoch e
-      LEFT JOIN (runtime.sync_second_sink p JOIN runtime.sync_starts o ON o.id = p.epoch)
+      LEFT JOIN (runtime.sync_mirror p JOIN runtime.sync_starts o ON o.id = p.epoch)
         ON p.topic = s.topic AND p.sink = $2 AND p.watermark BETWEEN s.floor AND s.next_watermark
           AND NOT EXISTS (
             SELECT FROM runtime.sync_starts n
@@ -48,7 +48,7 @@ export async function setPosition(
   place: { epoch: string; watermark: bigint },
 ): Promise<void> {
   await database.query({
-    text: `INSERT INTO runtime.sync_second_sink (topic, sink, epoch, watermark) VALUES ($1, $2, $3, $4)
+    text: `INSERT INTO runtime.sync_mirror (topic, sink, epoch, watermark) VALUES ($1, $2, $3, $4)
       ON CONFLICT (topic) DO UPDATE SET sink = excluded.sink, epoch = excluded.epoch, watermark = excluded.watermark`,
     values: [topic, sink, place.epoch, place.watermark],
   });
@@ -63,7 +63,7 @@ export async function movePosition(
 ): Promise<void> {
   await database.query({
     name: "mirror_move",
-    text: `UPDATE runtime.sync_second_sink SET epoch = $6, watermark = $5
+    text: `UPDATE runtime.sync_mirror SET epoch = $6, watermark = $5
       WHERE topic = $1 AND sink = $2 AND epoch = $3 AND watermark = $4`,
     values: [topic, sink, move.storedEpoch, move.from, move.to, move.epoch],
   });

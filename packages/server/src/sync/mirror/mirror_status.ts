@@ -65,7 +65,7 @@ export function openMirrorStatus(
         const message = sink ? `The mirror "${sink.name}" stores nothing.` : "No mirror is configured.";
         throw new KhalaError(
           "invalid_request",
-          `${message} Set KHALA_SECOND_SINK to a mirror that can be compared.`,
+          `${message} Set KHALA_MIRROR to a mirror that can be compared.`,
         );
       }
       comparing ??= compareAll(sink).finally(() => {

@@ -38,7 +38,7 @@ export interface OpsSources {
   readonly settings: () => SettingJson[];
   /** The last spans; undefined where they are not kept. */
   readonly spans: SpanRing | undefined;
-  /** How the second sink compares. */
+  /** How the mirror compares. */
   readonly parity: Parity;
 }
 

@@ -22,7 +22,7 @@ export interface OpsSyncOptions extends TopicsOptions {
 
 const MAX_SEARCH = 200;
 
-/** Comparison with the second sink: the last report, and a new one. */
+/** Comparison with the mirror: the last report, and a new one. */
 export interface Parity {
   state(): Promise<ParityJson>;
   compare(): Promise<ParityJson>;

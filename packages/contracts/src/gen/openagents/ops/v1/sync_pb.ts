@@ -729,7 +729,7 @@ export const ParitySchema: GenMessage<Parity, {jsonType: ParityJson}> = /*@__PUR
   messageDesc(file_openagents_ops_v1_sync, 9);
 
 /**
- * How a topic in the second sink compares.
+ * How a topic in the mirror compares.
  *
  * @generated from message openagents.ops.v1.TopicParity
  */
@@ -766,7 +766,7 @@ export type TopicParity = Message<"openagents.ops.v1.TopicParity"> & {
   at?: string | undefined;
 
   /**
-   * Updates that the second sink has not got.
+   * Updates that the mirror has not received.
    *
    * @generated from field: double lag = 6;
    */
@@ -774,7 +774,7 @@ export type TopicParity = Message<"openagents.ops.v1.TopicParity"> & {
 };
 
 /**
- * How a topic in the second sink compares.
+ * How a topic in the mirror compares.
  *
  * @generated from message openagents.ops.v1.TopicParity
  */
@@ -811,7 +811,7 @@ export type TopicParityJson = {
   at?: string;
 
   /**
-   * Updates that the second sink has not got.
+   * Updates that the mirror has not received.
    *
    * @generated from field: double lag = 6;
    */
