@@ -32,7 +32,9 @@ async function serve() {
   return {
     port,
     begunOf: (org: string) => begun.filter((each) => each.org === org).length,
-    answerAll: () => begun.splice(0).forEach(({ answer }) => answer()),
+    answerAll() {
+      for (const { answer } of begun.splice(0)) answer();
+    },
     send: (org: string, method: string, path: string) =>
       fetch(`http://127.0.0.1:${port}${path}`, { method, headers: { "x-org": org } }),
     async [Symbol.asyncDispose]() {
