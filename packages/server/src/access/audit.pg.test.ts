@@ -55,6 +55,17 @@ test("the outcome names the resource and org that the work found, also another o
   expect(await world.outcomes({ ...operator, org: "globex" })).toEqual(["subject ok"]);
 });
 
+test("records the outcome of a request that names what cannot be stored", async () => {
+  await using world = await openTestAudit();
+  const refused = world.audit.around(action("path"), async (what) => {
+    what.resource = `e\0ve ${"x".repeat(1_000_000)}`;
+    what.org = "ac\0me";
+    throw new KhalaError("invalid_request", "It has a NUL.");
+  });
+  await expect(refused).rejects.toThrow("It has a NUL.");
+  expect(await world.outcomes()).toEqual([expect.stringMatching(/^eve x{595} invalid_request$/)]);
+});
+
 test("does not do what it cannot record", async () => {
   await using world = await openTestAudit();
   await world.rename("audit_log", "away");

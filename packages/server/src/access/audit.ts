@@ -37,6 +37,12 @@ export interface Audit {
 }
 
 const SWEEP_MS = 3_600_000;
+const MAX_TEXT = 600;
+
+/** The text, of which a database stores no NUL. */
+function storable(text: string): string {
+  return text.slice(0, MAX_TEXT).replaceAll("\0", "");
+}
 
 export interface AuditOptions {
   readonly keepMs: number;
@@ -82,7 +88,8 @@ export function openAudit(
       name: "audit_end",
       text: `UPDATE runtime.audit_log SET outcome = $5, org_id = $3, resource = $4
         WHERE id = $1 AND org_id = $2 AND outcome IS NULL`,
-      values: [id, viewer.org, org, resource, outcome],
+      // A refused request may name what the database cannot store.
+      values: [id, viewer.org, storable(org), storable(resource), outcome],
     });
   }
 
