@@ -50,6 +50,11 @@ test.each(["tasks", "/tasks/", "/tasks/:id", "/tasks/*", "//tasks", "/chat", "/b
   },
 );
 
+test.each([undefined, "", "tasks write", 5])("refuses the scope %j when the stream is defined", (scope) => {
+  const stream = { ...streamWith(z.object({})), scope: scope as string };
+  expect(() => defineStream(stream)).toThrow(/needs `scope`/);
+});
+
 test("refuses a stream without events", () => {
   expect(() => defineStream({ kind: "task", scope: "x", events: {} })).toThrow(/needs `events`/);
 });

@@ -77,9 +77,13 @@ export function defineStream<
 >(input: StreamInput<Kind, Events, Path>): TypedStream<Kind, Events, Path> {
   // `authorize` gets events that have passed these schemas.
   const definition = input as unknown as TypedStream<Kind, Events, Path>;
-  const { kind, events, path } = input;
+  const { kind, events, path, scope } = input;
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(kind))
     throw new TypeError(`A stream's kind must be a lowercase name, not "${kind}".`);
+  if (typeof scope !== "string" || !/^[^\s\p{Cc}]{1,200}$/u.test(scope))
+    throw new TypeError(
+      `The stream "${kind}" needs \`scope\`: the one that may append, such as "runtime:write".`,
+    );
   if (path !== undefined) checkPath(kind, path);
   if (typeof events !== "object" || events === null || Object.keys(events).length === 0)
     throw new TypeError(`The stream "${kind}" needs \`events\`: at least one type of event, and its schema.`);
