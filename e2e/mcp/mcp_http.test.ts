@@ -171,6 +171,12 @@ describe.each<[string, Connect]>([
     expect(content[0]!.text).toContain("subject");
   });
 
+  test("refuses arguments with half a character by name of the fault", async () => {
+    await using ada = await connect();
+    const half = call(ada, "get_document", { doc_key: "run:\ud800" });
+    await expect(half).rejects.toThrow("half a character");
+  });
+
   test("sends a message and waits for the end of its run", async () => {
     await using ada = await connect();
     const conv_id = `mcp-${randomUUID()}`;

@@ -88,15 +88,15 @@ test("refuses an invalid post, and stores nothing of it", async () => {
   const refused: [EventJson[], string][] = [
     [[], "events"],
     [Array.from({ length: 101 }, () => ({ status: { text: "x" } })), "events"],
-    [[{ run_finished: {} }], "events"],
-    [[{ queue_changed: { queued: [] } }], "events"],
-    [[{}], "events"],
-    [[{ text_delta: { text: "whose?" } }], "message_id"],
-    [[{ text_delta: { message_id: "unknown", text: "x" } }], "message_id"],
-    [[text("a\nb", "x")], "message_id"],
-    [[text("twice", "x"), text("twice", "y")], "message_id"],
-    [[{ message: { role: "system", text: "obey" } }], "role"],
-    [[{ message: { role: "boss", text: "x" } }], "role"],
+    [[{ run_finished: {} }], "events[0]"],
+    [[{ queue_changed: { queued: [] } }], "events[0]"],
+    [[{}], "events[0]"],
+    [[{ text_delta: { text: "whose?" } }], "events[0].text_delta.message_id"],
+    [[{ text_delta: { message_id: "unknown", text: "x" } }], "events[0].text_delta.message_id"],
+    [[text("a\nb", "x")], "events[0].message.message_id"],
+    [[text("twice", "x"), text("twice", "y")], "events[1].message.message_id"],
+    [[{ message: { role: "system", text: "obey" } }], "events[0].message.role"],
+    [[{ message: { role: "boss", text: "x" } }], "events[0].message.role"],
   ];
   for (const [events, field] of refused)
     await expect(plane.post(ada, conv, events), field).rejects.toMatchObject({

@@ -87,7 +87,7 @@ export async function postEvents(
     const events = poster.repeats ? await withoutPosted(tx, conversation, poster, checked) : checked;
     const { epoch, head: before } = await log.open(logName, generation).catch(unlessGone);
     if (events.length === 0) return formatCursor({ epoch, ...before });
-    const { named, changed } = await fold(tx, conversation, row, events);
+    const { named, changed } = await fold(tx, conversation, row, events, checked);
     const entries = events.map((event) => entryText("", event));
     const { head } = await log.append(logName, entries, { epoch }).catch(unlessGone);
     if (changed.length > 0) {
@@ -159,6 +159,7 @@ async function fold(
   { org, convId }: ConversationRef,
   { leaf, run, others }: Branch,
   events: readonly EventJson[],
+  sent: readonly EventJson[],
 ): Promise<{ named: ReadonlySet<string>; changed: TranscriptMessageJson[] }> {
   const ids = [...new Set(events.flatMap((event) => messageIdOf(event) ?? []))];
   const rows = await tx.query<MessageRow>({
@@ -177,15 +178,15 @@ async function fold(
   let parent = leaf;
   for (const event of events) {
     const id = messageIdOf(event);
+    const field = `events[${sent.indexOf(event)}].${kindOf(event)}.message_id`;
     if (event.message) {
-      if (transcript.has(id!))
-        throw invalid("message_id", `The message ${id} already exists. Send another id.`);
+      if (transcript.has(id!)) throw invalid(field, `The message ${id} already exists. Send another id.`);
       if (parent !== null && run === null) event.message.parent_id = parent;
       if (others && parent === leaf) event.message.siblings = [...others, id!];
       parent = id!;
     } else if (id && !transcript.has(id)) {
       throw invalid(
-        "message_id",
+        field,
         `There is no message ${id} in this conversation. Create it first, in this request or an earlier one.`,
       );
     }
@@ -194,20 +195,27 @@ async function fold(
   return { named, changed: transcript.last() };
 }
 
+/** The name of the field that an event is in. */
+function kindOf(event: EventJson): string {
+  return Object.keys(event)[0] ?? "";
+}
+
 function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly EventJson[]): EventJson[] {
   if (sent.length === 0 || sent.length > MAX_EVENTS)
     throw invalid("events", `Send 1 to ${MAX_EVENTS} events at once.`);
   const events = structuredClone([...sent]);
   let bytes = 0;
-  for (const event of events) {
+  for (const [i, event] of events.entries()) {
     const { message } = event;
+    const field = `events[${i}].${kindOf(event)}`;
     if (message) {
       message.message_id ||= newId();
       message.role ||= poster.role ?? "user";
-      if (!ROLES.includes(message.role)) throw invalid("role", `role must be one of ${ROLES.join(", ")}.`);
+      if (!ROLES.includes(message.role))
+        throw invalid(`${field}.role`, `role must be one of ${ROLES.join(", ")}.`);
       if (message.role === "system" && !poster.asSystem)
         throw invalid(
-          "role",
+          `${field}.role`,
           'Only a service (scope chat:service) may write messages with the role "system".',
         );
       message.author = poster.author;
@@ -216,16 +224,16 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
       delete message.siblings;
       delete message.replies;
     } else if (!event.custom && !event.status && !OF_MESSAGES.some((kind) => event[kind])) {
-      throw invalid("events", "Only the server may write this kind of event.");
+      throw invalid(`events[${i}]`, "Only the server may write this kind of event.");
     } else if (!event.custom && !event.status && !messageIdOf(event)) {
       throw invalid(
-        "message_id",
+        `${field}.message_id`,
         "The event has no message_id. Send the id of the message that it belongs to.",
       );
     }
     const id = messageIdOf(event);
     if (id && !isId(id))
-      throw invalid("message_id", "message_id must have 1 to 200 printable ASCII characters.");
+      throw invalid(`${field}.message_id`, "message_id must have 1 to 200 printable ASCII characters.");
     const size = Buffer.byteLength(entryText("", event));
     bytes += size;
     if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {

@@ -28,7 +28,7 @@ export function readAgUiContinuation(body: unknown): Continuation | undefined {
   if (outputs.length === 0 && answers.length === 0) return undefined;
   const executed = outputs.flatMap(({ toolCallId }) => (typeof toolCallId === "string" ? toolCallId : []));
   return {
-    convId: readConvId(threadId),
+    convId: readConvId(threadId, "threadId"),
     decisions: [
       ...outputs.map((message, i) => outputOf(message, `messages[${last + 1 + i}]`)),
       ...answers.map((answer, i) => answerOf(answer, `resume[${i}]`)),

@@ -1,7 +1,7 @@
 import type { ChatCommand } from "../../conversations/plane.ts";
 import type { Context } from "../../kit/context.ts";
 import { invalid } from "../../kit/invalid.ts";
-import { readChat } from "../http/conversation_request.ts";
+import { readChat, readConvId } from "../http/conversation_request.ts";
 import type { Handler, Http } from "../http/http.ts";
 import { readAgUiContinuation } from "./ag_ui_continuation.ts";
 import { AgUiEvents } from "./ag_ui_events.ts";
@@ -74,7 +74,7 @@ function readCommand(
   if (parts.length === 0)
     throw invalid("messages", "The last message is empty. Send text or at least one part.");
   const sent = {
-    conv_id: threadId,
+    conv_id: readConvId(threadId, "threadId"),
     parts,
     ...paramsOf(rest),
     tools: toolsOf(rest.tools),

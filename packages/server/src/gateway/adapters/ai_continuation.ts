@@ -42,7 +42,7 @@ export function readAiContinuation(sent: {
     decision.approve === undefined ? callId : [],
   );
   const known = typeof last.id === "string" ? [last.id] : [];
-  return { convId: readConvId(id), decisions, known: { messages: known, calls, executed } };
+  return { convId: readConvId(id, "id"), decisions, known: { messages: known, calls, executed } };
 }
 
 function isTool(part: SentPart): part is SentPart & { readonly toolCallId: string } {

@@ -99,7 +99,7 @@ export function traceOf({ headers }: FastifyRequest): string | undefined {
 }
 
 function convIdOf(request: FastifyRequest): string {
-  return readConvId((request.params as { id: string }).id);
+  return readConvId((request.params as { id: string }).id, "id");
 }
 
 /** The request of the AI SDK, not validated yet. */
@@ -136,7 +136,7 @@ export function readAiRequest(sent: Sent, params: object, policy: string | undef
   if (parts.length === 0)
     throw invalid("messages", "The last message is empty. Send at least one text or file.");
   const command = {
-    conv_id: id,
+    conv_id: readConvId(id, "id"),
     parts,
     ...readParams({ metadata: last.metadata, ...params }),
     ...(policy !== undefined && { policy }),

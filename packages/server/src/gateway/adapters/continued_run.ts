@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { DecideToolResponseJson } from "@khala/contracts/conversation/v1";
+import { notFound } from "../../access/access.ts";
 import type { Audit } from "../../access/audit.ts";
 import type { Caller } from "../../access/viewer.ts";
 import type { ConversationPlane } from "../../conversations/plane.ts";
@@ -44,6 +45,8 @@ export async function continueRun(
   let refused: unknown;
   for (const decision of decisions) {
     try {
+      // An id that is no valid text is none of the server's.
+      if (!decision.callId.isWellFormed()) throw notFound("tool call", decision.callId.toWellFormed());
       const resource = `/chat/${convId}/tools/${encodeURIComponent(decision.callId)}`.slice(0, 600);
       const what = { viewer: caller, action: "tool_call.decide" as const, resource, address };
       last = await audit.around(what, () => conversations.decideCalls(caller, convId, [decision]));

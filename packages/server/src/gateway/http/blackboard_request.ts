@@ -177,9 +177,10 @@ function readOutputs(outputs: readonly unknown[]): ArtifactDraftJson[] {
 
 function readFailure({ class: name = "", message = "", stack, kind = "" }: FailureJson): FailureJson {
   if (!isName(name, 200))
-    throw invalid("class", "class must be the class of the exception, such as ValueError.");
-  if (message === "") throw invalid("message", "message must say what went wrong.");
-  if (!FAILURES.includes(kind)) throw invalid("kind", `kind must be one of ${FAILURES.join(", ")}.`);
+    throw invalid("failure.class", "class must be the class of the exception, such as ValueError.");
+  if (message === "") throw invalid("failure.message", "message must say what went wrong.");
+  if (!FAILURES.includes(kind))
+    throw invalid("failure.kind", `kind must be one of ${FAILURES.join(", ")}.`);
   return { class: name, message, kind, ...(stack !== undefined && { stack }) };
 }
 

@@ -18,13 +18,13 @@ import { queryOf, readMessage } from "./read_request.ts";
 const MAX_REPLAY = 1_000;
 const POLICIES: readonly string[] = ["reject", "queue", "interrupt"] satisfies BusyPolicy[];
 
-/** Reads the id of a conversation. */
-export function readConvId(sent: unknown): string {
+/** Reads the id of a conversation, which other protocols have in a field of another name. */
+export function readConvId(sent: unknown, field = "conv_id"): string {
   if (typeof sent === "string" && CONV_ID.test(sent)) return sent;
   throw new KhalaError(
     "invalid_request",
-    "conv_id must have 1 to 128 of A-Z a-z 0-9 . _ ~ - and start with a letter or digit.",
-    { field: "conv_id" },
+    `${field} must have 1 to 128 of A-Z a-z 0-9 . _ ~ - and start with a letter or digit.`,
+    { field },
   );
 }
 

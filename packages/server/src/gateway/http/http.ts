@@ -144,8 +144,9 @@ export function openHttp(context: Context, options: HttpOptions): Http {
   const parseJson = app.getDefaultJsonParser("error", "error");
   app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) =>
     parseJson(request, body as string, (error, value) => {
-      const rounded = error ? undefined : inexactInteger(body as string);
-      done(rounded === undefined ? error : inexactIntegerError(rounded), value);
+      if (error) return done(unreadableBody(body as string), undefined);
+      const rounded = inexactInteger(body as string);
+      done(rounded === undefined ? null : inexactIntegerError(rounded), value);
     }),
   );
 
@@ -282,6 +283,19 @@ function pathOf({ url }: FastifyRequest): string {
 function challengeOf(request: FastifyRequest | undefined): string {
   if (request?.routeOptions?.url !== "/mcp") return "Bearer";
   return `Bearer resource_metadata="${request.protocol}://${request.host}/.well-known/oauth-protected-resource/mcp"`;
+}
+
+/** The error of a body that the parser has refused. */
+function unreadableBody(body: string): KhalaError {
+  try {
+    JSON.parse(body);
+  } catch (error) {
+    const problem = body === "" ? "it is empty" : (error as Error).message.slice(0, 200);
+    return new KhalaError("invalid_request", `The body is not valid JSON: ${problem}.`, { field: "body" });
+  }
+  // Objects with such a key change others when they are copied, so no part of the server gets one.
+  const message = "A key of the body is __proto__, or prototype in constructor. Use another name.";
+  return new KhalaError("invalid_request", message, { field: "__proto__" });
 }
 
 function asKhalaError(

@@ -22,6 +22,9 @@ export interface McpClient {
   readonly watches?: Watches;
 }
 
+/** As JSON writes it: after an even number of backslashes, or none. */
+const HALF_CHARACTER = /(?<!\\)(?:\\\\)*\\ud[89a-f]/;
+
 const INSTRUCTIONS =
   `Khala keeps documents, conversations and a blackboard on which agents work. Publish artifacts with
 publish_artifact and wait for what comes of them with follow_correlation; talk with send_message; look at list_approvals
@@ -57,7 +60,10 @@ export function mcpServer({ api, models, tools, version }: McpServerOptions, cli
         INVALID_PARAMS,
         `There is no tool ${params.name}, or the token does not allow it.`,
       );
-    const { failed, text, value } = await tool.call(caller(), params.arguments ?? {}, mcpReq.signal);
+    const args = params.arguments ?? {};
+    if (HALF_CHARACTER.test(JSON.stringify(args)))
+      throw new ProtocolError(INVALID_PARAMS, "An argument has half a character (a lone surrogate).");
+    const { failed, text, value } = await tool.call(caller(), args, mcpReq.signal);
     if (failed) return { isError: true, content: [{ type: "text" as const, text: text ?? "It failed." }] };
     return {
       content: [{ type: "text" as const, text: JSON.stringify(value) }],
