@@ -135,7 +135,7 @@ describe("khala agents", () => {
     expect(list.out).toMatch(/^AGENT +STATE +WAITING/);
     expect(list.out).toMatch(/^reviewer +running .* Draft$/m);
     expect((await khala(["agents", "pause", "reviewer"])).out).toBe(
-      "reviewer takes no new tasks; running ones continue.\n",
+      "reviewer starts no new tasks; running ones continue.\n",
     );
     const [{ agents }] = lines<{ agents: { name: string; state: string }[] }>(
       (await khala(["agents", "--json"])).out,
@@ -242,7 +242,7 @@ describe("khala dlq", () => {
     const { correlation_id, letters } = await deadLetters(1);
     const args = ["dlq", "replay", "picky", letters[0]!.id, "--payload", '{"ok":true}'];
     expect((await khala(args)).out).toBe(`${letters[0]!.id} runs again.\n`);
-    expect((await khala(args)).out).toBe(`${letters[0]!.id} was replayed before.\n`);
+    expect((await khala(args)).out).toBe(`${letters[0]!.id} was already replayed.\n`);
     await eventually("its output", async () => {
       const { body } = await server.get<ArtifactListJson>("/artifacts?type=Whole");
       return body.artifacts!.some((artifact) => artifact.correlation_id === correlation_id);

@@ -87,7 +87,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
         blackboard: { state: "ok", backend: backend.toLowerCase() },
       },
     });
-    expect(worker.output()).toContain(`the agents are at work; their state is at ${worker.url}/metrics and`);
+    expect(worker.output()).toContain(`the agents are running; metrics at ${worker.url}/metrics, health at`);
     expect(worker.output()).not.toContain(own.url);
     expect(await worker.end("SIGTERM")).toBe(0);
     await expect(fetch(`${worker.url}/healthz`)).rejects.toThrow();

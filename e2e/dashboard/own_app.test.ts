@@ -118,7 +118,7 @@ describe.skipIf(!chromiumHere())("in an app of one's own", () => {
     expect(await program.json()).toMatchObject({ error: { code: "not_found" } });
     await using context = await browser.context();
     const page = await context.open(`${server.url}/nope`);
-    await page.getByRole("heading", { name: "There is no such page" }).waitFor();
+    await page.getByRole("heading", { name: "This page does not exist" }).waitFor();
     await page.getByRole("link", { name: "Go to Home" }).click();
     await page.getByRole("region", { name: "This app" }).waitFor();
   });

@@ -64,7 +64,7 @@ describe("an unknown command", () => {
     const args = line.filter((arg) => typeof arg === "string");
     const { code, out, err } = await khala(args);
     expect({ code, out }).toEqual({ code: 2, out: "" });
-    expect(err).toContain("Add --help to see how it is called.");
+    expect(err).toContain("Add --help to see its usage.");
   });
 
   test("help of a known one is printed, and a near miss is suggested", async () => {

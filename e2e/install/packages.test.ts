@@ -78,7 +78,7 @@ test("a server installs without Node, Redis and exporters, and names the package
       const settings = { ...bareEnv(), KHALA_PORT: "0", ...env };
       return run(process.execPath, [khala, "dev"], place, { env: settings, timeout: 60_000 });
     };
-    const needs = "is set, and the package";
+    const needs = "is set, but the package";
     const redis = await dev({ REDIS_URL: "redis://127.0.0.1:1" });
     expect(redis.output).toContain(
       `REDIS_URL ${needs} ioredis is not installed. Run \`npm install ioredis\`.`,

@@ -41,7 +41,9 @@ describe.runIf(pooler)("PgBouncer", () => {
   ])("refuses to start with shared sessions, and names the setting: %o", async (settings) => {
     await using database = await testDatabase();
     await using bouncer = await startPgBouncer(pooler!.COMMAND!, database.url, settings);
-    await expect(startDemo(bouncer.url)).rejects.toThrow(/shares its sessions.*Set `pool_mode = session`/);
+    await expect(startDemo(bouncer.url)).rejects.toThrow(
+      /shares sessions between clients.*Set `pool_mode = session`/,
+    );
     expect((await examine(bouncer.url)).database).toMatch(
       /^problem: PgBouncer in transaction mode in front of PostgreSQL \d.*`pool_mode = session`/,
     );

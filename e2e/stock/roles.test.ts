@@ -45,7 +45,7 @@ describe.runIf(stock.ADMIN_URL)("a role that migrates, and a role that serves", 
     expect((await examine(roles.serverUrl)).schema).toMatch(/^problem: it cannot be read: permission denied/);
 
     const granted = await runCli(["migrate", "--grant", roles.server], { DATABASE_URL: roles.ownerUrl });
-    expect(granted).toMatchObject({ code: 0, out: expect.stringContaining(`${roles.server} may serve`) });
+    expect(granted).toMatchObject({ code: 0, out: expect.stringContaining(`${roles.server} may use`) });
     await useEveryPlane(roles.serverUrl);
     expect((await examine(roles.serverUrl)).schema).toMatch(/^ok: version/);
     for (const sql of [

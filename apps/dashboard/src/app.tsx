@@ -170,7 +170,7 @@ function UnknownPage() {
   return (
     <Empty
       icon="search"
-      title="There is no such page"
+      title="This page does not exist"
       action={
         <a className="text-link" href={PAGES.home}>
           Go to Home
@@ -178,7 +178,7 @@ function UnknownPage() {
       }
     >
       <p>
-        Nothing has the address <code>{window.location.pathname}</code>. Check it for typing errors, or start
+        No page has the address <code>{window.location.pathname}</code>. Check it for typing errors, or start
         at Home.
       </p>
     </Empty>

@@ -44,7 +44,7 @@ function isDiskFull(error: Error & { readonly code?: unknown }): boolean {
 /** A connection error needs its reason and advice; for others the message is enough. */
 function unavailable({ message, cause }: KhalaError): string {
   if (!(cause instanceof Error) || isOfStatement(cause) || isOfNode(cause)) return message;
-  return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL; \`khala doctor\` looks closer.`;
+  return `The database cannot be reached (${reasonOf(cause)}). Check DATABASE_URL, or run \`khala doctor\`.`;
 }
 
 /** An error that the database itself reported, other than about a connection or a login. */

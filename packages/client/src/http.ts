@@ -86,7 +86,7 @@ export function fetchHttp({ url, environment, tokens }: FetchOptions): FetchHttp
     if (origin === undefined || originOf(base, origin) === origin)
       return `The server at ${base} cannot be reached.`;
     // A browser does not report which of the two it is.
-    return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Name that origin in the server's KHALA_ORIGINS.`;
+    return `The server at ${base} cannot be reached, or does not accept pages of ${origin}. Add that origin to the server's KHALA_ORIGINS.`;
   }
 
   /** Other origins may not read the Date header; then the clock skew stays unknown. */
@@ -166,6 +166,6 @@ function refusal({ status, body }: Answer): KhalaError {
           : "invalid_request";
   return new KhalaError(
     code,
-    `The answer was HTTP ${status}, and not from Khala. Check the client's \`url\`.`,
+    `The answer (HTTP ${status}) is not from a Khala server. Check the client's \`url\`.`,
   );
 }

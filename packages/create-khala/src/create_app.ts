@@ -38,7 +38,7 @@ export async function createApp({ folder, packages, template = "vite" }: NewApp)
     throw new NotPossible(`${home} cannot be read (${error.code}). Name another folder.`);
   });
   if (there.some((file) => file !== ".git"))
-    throw new NotPossible(`${home} is not empty. Name a folder that is, or that does not exist yet.`);
+    throw new NotPossible(`${home} is not empty. Name an empty folder, or one that does not exist yet.`);
   const packed = packages === undefined ? new Map() : await packedIn(resolve(packages), home);
 
   await mkdir(home, { recursive: true });
@@ -81,14 +81,14 @@ function packageName(text: string): string {
     .replace(/[^a-z0-9._-]+/g, "-")
     .replace(/^[._-]+|[._-]+$/g, "");
   if (name.length > 0 && name.length <= 214) return name;
-  throw new NotPossible(`"${text}" makes no package name. Use letters, digits and dashes.`);
+  throw new NotPossible(`"${text}" cannot be turned into a package name. Use letters, digits and dashes.`);
 }
 
 /** The packages that lie in a folder as tarballs, by name, as npm wants to have them named. */
 async function packedIn(folder: string, home: string): Promise<Map<string, string>> {
   await access(folder).catch(() => {
     throw new NotPossible(
-      `There is no folder ${folder}. Make it with \`npm run build\` in Khala's repository.`,
+      `The folder ${folder} does not exist. Create it with \`npm run build\` in Khala's repository.`,
     );
   });
   const packed = new Map<string, string>();
@@ -98,6 +98,6 @@ async function packedIn(folder: string, home: string): Promise<Map<string, strin
   }
   if (packed.has("@khala/server")) return packed;
   throw new NotPossible(
-    `${folder} has no packed Khala. Make it with \`npm run build\` in Khala's repository.`,
+    `${folder} has no packed Khala. Create it with \`npm run build\` in Khala's repository.`,
   );
 }

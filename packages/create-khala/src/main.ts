@@ -29,14 +29,12 @@ try {
     const { packages } = values;
     const template = TEMPLATES.find((name) => name === values.template);
     if (!template)
-      throw new NotPossible(
-        `There is no template "${values.template}". Use one of: ${TEMPLATES.join(", ")}.`,
-      );
+      throw new NotPossible(`There is no template "${values.template}". Templates: ${TEMPLATES.join(", ")}.`);
     const created = await createApp({ folder, template, ...(packages !== undefined && { packages }) });
     const place = relative("", created.folder);
     console.log(`${created.name} is in ${created.folder}: ${created.files.join(", ")}\n\nNow run it:`);
     if (place) console.log(`  cd ${place}`);
-    console.log("  npm install\n  npm run dev\n\nREADME.md goes on from there.");
+    console.log("  npm install\n  npm run dev\n\nREADME.md has the next steps.");
     const tooOld = nodeTooOld(process.versions.node);
     if (tooOld) console.log(`\n${tooOld}`);
   }

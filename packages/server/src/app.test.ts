@@ -24,9 +24,13 @@ test("an app may have only an engine, only agents, or nothing", () => {
 });
 
 test.each([
-  ["a misspelt field", { model: [] }, 'An app has no "model". What it may have: models, engine,'],
-  ["one agent in place of a list", { agents: nothing }, "The agents of an app are a list."],
-  ["an engine in place of its factory", { engine: scripted()({} as never) }, "is a function that makes one"],
+  ["a misspelt field", { model: [] }, 'defineApp has no option "model". Its options: models, engine,'],
+  ["one agent in place of a list", { agents: nothing }, "The agents of an app must be a list."],
+  [
+    "an engine in place of its factory",
+    { engine: scripted()({} as never) },
+    "must be a function that creates one",
+  ],
 ])("refuses %s, where types do not", (_, definition, message) => {
   expect(() => defineApp(definition as object)).toThrow(message);
 });

@@ -98,13 +98,13 @@ function checkFields(definition: AppDefinition): void {
   const names = Object.keys(FIELDS);
   const unknown = Object.keys(definition).find((name) => !names.includes(name));
   if (unknown !== undefined)
-    throw new TypeError(`An app has no "${unknown}". What it may have: ${names.join(", ")}.`);
+    throw new TypeError(`defineApp has no option "${unknown}". Its options: ${names.join(", ")}.`);
   for (const name of ["models", "agents", "schedules"] as const)
     if (definition[name] !== undefined && !Array.isArray(definition[name]))
-      throw new TypeError(`The ${name} of an app are a list.`);
+      throw new TypeError(`The ${name} of an app must be a list.`);
   if (definition.engine !== undefined && typeof definition.engine !== "function")
     throw new TypeError(
-      "The engine of an app is a function that makes one: () => ({ async *run(turn) { … } }), or scripted() of @khala/server/engines.",
+      "The engine of an app must be a function that creates one: () => ({ async *run(turn) { … } }), or scripted() of @khala/server/engines.",
     );
 }
 
@@ -113,7 +113,7 @@ export const noEngine: EngineFactory = () => ({
   // biome-ignore lint/correctness/useYield: it has nothing to say.
   async *run() {
     throw new PublicError(
-      "This app has no engine. Give defineApp one, such as scripted() of @khala/server/engines.",
+      "This app has no engine. Pass one to defineApp, such as scripted() of @khala/server/engines.",
     );
   },
 });
@@ -124,10 +124,12 @@ function allSchemas({ schemas = {}, agents = [] }: AppDefinition): Schemas {
   const all = new Map<string, StandardSchemaV1>();
   for (const [type, schema] of given.flatMap((each) => Object.entries(each))) {
     if (!isStandardSchema(schema))
-      throw new TypeError(`The schema of "${type}" is no Standard Schema. Use one such as z.object({ … }).`);
+      throw new TypeError(
+        `The schema of "${type}" is not a Standard Schema. Use one such as z.object({ … }).`,
+      );
     const known = all.get(type);
     if (known && known !== schema)
-      throw new TypeError(`Two schemas are given for "${type}". Share one between the app and its agents.`);
+      throw new TypeError(`"${type}" has two schemas. Share one between the app and its agents.`);
     all.set(type, schema);
   }
   return Object.fromEntries(all);

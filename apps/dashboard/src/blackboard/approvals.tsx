@@ -171,7 +171,7 @@ function RejectDialog(props: {
       about={
         props.ofTask
           ? "The task becomes a dead letter. It can be replayed from there."
-          : "The tool is not executed. The engine receives the rejection, and the run continues."
+          : "The tool is not executed. The engine is notified, and the run continues."
       }
       actions={
         <>
@@ -186,7 +186,7 @@ function RejectDialog(props: {
         <span>Reason</span>
         <input className="field" value={reason} onChange={(event) => setReason(event.target.value)} />
         <span className="quiet">
-          {props.ofTask ? "Optional. Stored with the dead letter." : "Optional. The engine gets it."}
+          {props.ofTask ? "Optional. Stored with the dead letter." : "Optional. Sent to the engine."}
         </span>
       </label>
     </Dialog>

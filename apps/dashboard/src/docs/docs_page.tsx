@@ -66,7 +66,7 @@ function DocsText({ page }: { readonly page: string }) {
   }, [page]);
   if (!load)
     return (
-      <Empty icon="search" title="There is no such page">
+      <Empty icon="search" title="Page not found">
         <code>{page}</code> is not part of this documentation.
       </Empty>
     );

@@ -30,7 +30,8 @@ async function checkKafka(config: Config, named: number): Promise<Finding> {
     const reached = await probeKafka(config);
     if (reached.length === named)
       return ok("Kafka", `${reached.join(", ")} ${named > 1 ? "answer" : "answers"}`);
-    const fix = "One is enough to begin with; start the others, or take them out of KAFKA_BOOTSTRAP_SERVERS.";
+    const fix =
+      "One broker is enough to connect. Start the others, or remove them from KAFKA_BOOTSTRAP_SERVERS.";
     return warning("Kafka", `only ${reached.join(", ")} of ${named} brokers can be reached`, fix);
   } catch (error) {
     const fix =

@@ -40,7 +40,7 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
       return [ok("database", "the embedded one is not running; `khala dev` starts it")];
     const reason = reasonOf(error as Error);
     const fix = /certificate|altnames|SSL/i.test(reason)
-      ? "Correct DATABASE_URL: its host must be one that the certificate names, and sslrootcert the authority that signed it."
+      ? "Correct DATABASE_URL: its host must be in the certificate, and sslrootcert must be the authority that signed it."
       : "Start it, or correct DATABASE_URL: postgres://user:password@host:5432/name.";
     return [problem("database", `it cannot be reached: ${reason}`, fix)];
   }
@@ -110,7 +110,7 @@ function checkTls(client: pg.Client, url: string): Finding {
   const { hostname, searchParams } = new URL(url);
   if (LOOPBACK.test(searchParams.get("host") ?? hostname))
     return ok("TLS to the database", "off, on this machine");
-  return warning("TLS to the database", "off: the network can read documents", VERIFY);
+  return warning("TLS to the database", "off: documents cross the network in plain text", VERIFY);
 }
 
 async function checkSchema(client: pg.Client, { mayCreate, role }: Server): Promise<Finding> {
@@ -138,15 +138,16 @@ async function checkSchema(client: pg.Client, { mayCreate, role }: Server): Prom
     return problem("schema", `version ${schema}; this Khala supports up to ${SCHEMA_VERSION}`, fix);
   }
   if (schema > SCHEMA_VERSION)
-    return ok("schema", `version ${schema}, of a newer Khala; this one, at ${SCHEMA_VERSION}, works with it`);
+    return ok("schema", `version ${schema}, of a newer Khala; this Khala (${SCHEMA_VERSION}) works with it`);
   if (schema === SCHEMA_VERSION) return ok("schema", `version ${schema}`);
-  const fix = mayCreate ? "The next start brings it up to date; nothing to do." : grant;
+  const fix = mayCreate ? "Nothing to do: the next start updates it." : grant;
   return warning("schema", `version ${schema} of ${SCHEMA_VERSION}`, fix);
 }
 
 function checkClock(aheadMs: number): Finding {
   const seconds = (Math.abs(aheadMs) / 1_000).toFixed(1);
-  if (Math.abs(aheadMs) < MOST_SKEW_MS) return ok("clock", `agrees with the database's within ${seconds} s`);
+  if (Math.abs(aheadMs) < MOST_SKEW_MS)
+    return ok("clock", `differs from the database's by less than ${seconds} s`);
   const fix = "Synchronise both machines (NTP): tokens and retention depend on the clock.";
   return problem("clock", `${seconds} s ${aheadMs > 0 ? "behind" : "ahead of"} the database's`, fix);
 }

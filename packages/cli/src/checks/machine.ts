@@ -50,7 +50,7 @@ function nearest(folder: string): string {
 
 /** Whether the port is free, or already a Khala's. */
 export async function checkPort({ KHALA_HOST: host, KHALA_PORT: port }: Config): Promise<Finding> {
-  if (port === 0) return ok("port", "0: a free one is picked");
+  if (port === 0) return ok("port", "0: picks a free port");
   const server = createServer();
   try {
     server.listen({ host, port });
@@ -67,7 +67,11 @@ export async function checkPort({ KHALA_HOST: host, KHALA_PORT: port }: Config):
         "Use it, or set KHALA_PORT for another.",
       );
     if (code === "EADDRINUSE")
-      return problem("port", `${host}:${port} is in use`, "Stop what listens there, or set KHALA_PORT.");
+      return problem(
+        "port",
+        `${host}:${port} is in use`,
+        "Stop the process that listens there, or set KHALA_PORT.",
+      );
     return problem(
       "port",
       `cannot listen on ${host}:${port}: ${code}`,
@@ -98,7 +102,7 @@ export async function checkKeys(config: Config): Promise<Finding> {
   if (used.length > 0) return ok("keys", used.join(", "));
   const file = join(config.KHALA_DATA_DIR, "dev.key");
   if (existsSync(file) && process.platform !== "win32" && (statSync(file).mode & 0o077) !== 0)
-    return problem("keys", `${file} can be read by others`, `Run \`chmod 600 ${file}\`.`);
-  const fix = "That is fine for `khala dev`; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
+    return problem("keys", `${file} is readable by other users`, `Run \`chmod 600 ${file}\`.`);
+  const fix = "`khala dev` needs none; `khala serve` needs KHALA_AUTH_SECRETS or a key set.";
   return warning("keys", "none is set; `khala dev` creates its own", fix);
 }

@@ -45,7 +45,7 @@ export async function callServer<T>(url: string, path: string, call: Call = {}):
   if (response.ok && answer !== undefined) return answer as T;
   const error = (answer as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
   if (typeof error?.code === "string") throw new ServerRefusal(error.code, String(error.message));
-  throw new Failure(`${url} answered ${response.status}, but it is no Khala server. Check --url.`);
+  throw new Failure(`${url} answered ${response.status}, but is not a Khala server. Check --url.`);
 }
 
 function parse(text: string): unknown {

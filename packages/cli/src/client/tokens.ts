@@ -85,5 +85,5 @@ export async function callWithScope<T>(
 
 /** The failure of a token that has expired and cannot be renewed. */
 export function tokenExpired(): Failure {
-  return new Failure(`The token has expired. \`${COMMAND} token\` makes another.`);
+  return new Failure(`The token has expired. Get a new one with \`${COMMAND} token\`.`);
 }

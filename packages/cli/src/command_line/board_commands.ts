@@ -4,7 +4,7 @@ import { positiveInteger, withClientOptions } from "./commands.ts";
 /** `khala approvals`: pending approvals, in conversations and on the board. */
 function declareApprovals(khala: Command): void {
   const approvals = withClientOptions(khala.command("approvals"))
-    .description("list what waits for a person: tool calls of conversations, and tasks of the board")
+    .description("list pending approvals: tool calls of conversations, and tasks of the board")
     .option("--json", "one JSON object per line")
     .addHelpText(
       "after",
@@ -18,7 +18,7 @@ Examples:
   for (const what of ["approve", "deny"] as const) {
     withClientOptions(approvals.command(what))
       .description(what === "approve" ? "approve one" : "deny one")
-      .argument("<id>", "its id, from the list")
+      .argument("<id>", "the id, from the list")
       .option("--reason <text>", "why")
       .option("--json", "print id and decision")
       .action(async (id, _, command: Command) =>
@@ -33,7 +33,7 @@ export function declareBoard(khala: Command): void {
     .description("publish an artifact on the blackboard")
     .argument("<type>", "the type of the artifact, such as Draft")
     .option("--payload <json>", "the payload as JSON, @file, or - for stdin", "{}")
-    .option("--id <uuid>", "an id of your own: repeating it publishes nothing")
+    .option("--id <uuid>", "your own id; repeating the command with it publishes nothing twice")
     .option("--key <key>", "artifacts with the same key stay in order (partition_key)")
     .option("--correlation <id>", "the correlation that it belongs to (correlation_id)")
     .option("--tag <tag...>", "tags that agents filter by")
@@ -57,13 +57,13 @@ Examples:
       `
 Examples:
   khala agents
-  khala agents pause reviewer      takes no new tasks, on any server
+  khala agents pause reviewer      starts no new tasks, on any server
   khala agents resume reviewer
   khala agents cancel reviewer     cancels running tasks; queued ones become dead letters`,
     )
     .action(async (options) => (await import("../commands/board/board.ts")).agents(options));
   const does = {
-    pause: "pause an agent: it takes no new tasks",
+    pause: "pause an agent: it starts no new tasks",
     resume: "resume a paused agent",
     cancel: "cancel an agent's running tasks, and move its queued ones to the dead letters",
   };
@@ -91,16 +91,16 @@ Examples:
     .option("--app <file>", "the app: a file with a default export made by defineApp")
     .option(
       "--data-dir <folder>",
-      "where the embedded PostgreSQL of a running server is, without DATABASE_URL",
+      "folder of a running server's embedded PostgreSQL, if DATABASE_URL is not set",
     )
     .option("--log-level <level>", "KHALA_LOG_LEVEL")
     .addHelpText(
       "after",
       `
-Any number of workers and servers share the tasks; all of them run the same app. Servers with KHALA_BOARD_AGENTS=false leave
+Any number of workers and servers share the tasks. All must run the same app. Servers with KHALA_BOARD_AGENTS=false leave
 the work to workers. Ctrl-C finishes running tasks and releases the others.
 
-With KHALA_WORKER_PORT it answers /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it there are no metrics of its
+With KHALA_WORKER_PORT it serves /metrics, /healthz and /readyz on that port of KHALA_HOST. Without it there are no metrics of its
 agents.
 
 Examples:
@@ -120,7 +120,7 @@ function declareArtifacts(khala: Command): void {
     .addHelpText(
       "after",
       `
-Looks back as far as FLOCK_INDEX_WINDOW.
+Lists the newest FLOCK_INDEX_WINDOW artifacts at most.
 
 Examples:
   khala artifacts --type Draft
@@ -139,20 +139,20 @@ Examples:
 function declareCorrelations(khala: Command): void {
   const load = () => import("../commands/board/correlations.ts");
   const correlations = withClientOptions(khala.command("correlations"))
-    .description("list correlations, those that changed last first: what has come of a request")
+    .description("list correlations, the last changed first: all artifacts and tasks of one request")
     .option("--limit <n>", "at most this many (default: 20)", positiveInteger)
     .option("--json", "one JSON object per line")
     .addHelpText(
       "after",
       `
-Of more than 10,000, the first by name are looked through.
+With more than 10,000 correlations, only the first 10,000 by name are searched.
 
 Examples:
   khala correlations
   khala correlations show request-1
-  khala correlations pause request-1       its tasks wait, on any server
-  khala correlations resume request-1      lifts a pause; else a cancellation, and replays what is dead
-  khala correlations cancel request-1      drops what is open of it`,
+  khala correlations pause request-1       its tasks wait, on all servers
+  khala correlations resume request-1      lifts a pause, or a cancellation and replays its dead letters
+  khala correlations cancel request-1      cancels its open tasks`,
     )
     .action(async (options) => (await load()).correlations(options));
   const one = (name: string, description: string) =>
@@ -160,15 +160,17 @@ Examples:
       .description(description)
       .argument("<id>", "the correlation_id")
       .option("--json", "as JSON");
-  one("show", "show how far one has come, and what it waits for").action(async (id, _, command: Command) =>
+  one("show", "show the state of one, and what it waits for").action(async (id, _, command: Command) =>
     (await load()).showCorrelation(id, command.optsWithGlobals()),
   );
   for (const what of ["pause", "cancel"] as const)
-    one(what, what === "pause" ? "pause one: its tasks wait" : "cancel one: drop what is open of it").action(
-      async (id, _, command: Command) =>
-        (await load()).controlCorrelation(what, id, command.optsWithGlobals()),
+    one(
+      what,
+      what === "pause" ? "pause one: its tasks wait" : "cancel one: its open tasks become dead letters",
+    ).action(async (id, _, command: Command) =>
+      (await load()).controlCorrelation(what, id, command.optsWithGlobals()),
     );
-  one("resume", "lift a pause; else a cancellation, and replay what is dead").action(
+  one("resume", "lift a pause, or a cancellation and replay its dead letters").action(
     async (id, _, command: Command) => (await load()).resumeCorrelation(id, command.optsWithGlobals()),
   );
 }
@@ -207,7 +209,7 @@ Examples:
     );
 
   withClientOptions(dlq.command("replay"))
-    .description("run some again; repeating the command runs them once")
+    .description("replay some; repeating the command does not run them twice")
     .argument("<agent>", "the agent's name")
     .argument("<ids...>", "ids of dead letters")
     .option("--payload <json>", "replaces the artifact's payload: JSON, @file, or - for stdin")
@@ -217,11 +219,14 @@ Examples:
     );
 
   withClientOptions(dlq.command("replay-all"))
-    .description("run all of them again")
+    .description("replay all of them")
     .argument("<agent>", "the agent's name")
     .option("--correlation <id>", "only those of this correlation")
     .option("--json", "print the counts")
-    .addHelpText("after", "\nPage by page; Ctrl-C stops it, and what is replayed stays so.")
+    .addHelpText(
+      "after",
+      "\nWorks page by page. Ctrl-C stops it; dead letters replayed so far stay replayed.",
+    )
     .action(async (agent, options) =>
       (await import("../commands/board/dlq.ts")).replayAllDeadLetters(agent, options),
     );

@@ -6,14 +6,14 @@ import { EXIT, Failure } from "../failure.ts";
 /** `dev` and `serve`. */
 export function declareServers(khala: Command): void {
   withServerOptions(khala.command("dev"))
-    .description("run a server for development: embedded PostgreSQL, a key of its own, the demo app or yours")
-    .option("--watch", "start again when a file of the app changes")
+    .description("run a server for development: embedded PostgreSQL, its own key, the demo app or yours")
+    .option("--watch", "restart when a file of the app changes")
     .option("--no-activity", "the demo app without generated activity")
     .addHelpText(
       "after",
       `
 Prints the address, a token, and commands to try. Without DATABASE_URL it starts an embedded PostgreSQL and keeps
-its data in the data folder. Ctrl-C stops it in order, a second one at once.
+its data in the data folder. Ctrl-C stops it gracefully, a second Ctrl-C at once.
 
 Examples:
   khala dev --port 0                          on a free port
@@ -67,8 +67,8 @@ export function declareClient(khala: Command): void {
     .option("--scope <scope...>", "topics and rights (default: every topic and every right of the app)")
     .option("--ttl <seconds>", "lifetime (default: the longest allowed)", positiveInteger)
     .option("--url <url>", "ask this server instead of signing here")
-    .option("--app <file>", "the app (default: the one that `khala dev` served last from the data folder)")
-    .option("--data-dir <folder>", "where the development key is")
+    .option("--app <file>", "the app (default: the last one that `khala dev` served from the data folder)")
+    .option("--data-dir <folder>", "folder of the development key")
     .option("--json", "print token, expires_at and kid")
     .addHelpText(
       "after",
@@ -86,13 +86,16 @@ Examples:
 
   withClientOptions(khala.command("append"))
     .description("append an event to a run, a worker or another stream")
-    .argument("<kind>", "run, worker, or a kind of your app")
+    .argument("<kind>", "run, worker, or a kind that your app defines")
     .argument("<id>", "the id of the stream")
     .argument("<type>", "the type of the event, such as run.started")
     .argument("[data]", "the event's data, as JSON", "{}")
     .option("--expected-seq <n>", "append only if the stream is at this sequence; 0 for a new one")
-    .option("--event-id <id>", "an id of your own: repeating it appends nothing")
-    .option("--app <file>", "the app that has the kind (default: the one that `khala dev` served last here)")
+    .option("--event-id <id>", "your own id; repeating the command with it appends nothing twice")
+    .option(
+      "--app <file>",
+      "the app that defines the kind (default: the last one that `khala dev` served here)",
+    )
     .option("--json", "print seq and event_id")
     .addHelpText(
       "after",
@@ -111,7 +114,7 @@ Examples:
     .addOption(
       new Option(
         "--from <where>",
-        "begin with the documents, with new changes only, or with the oldest retained change",
+        "start with the documents, with new changes only, or with the oldest retained change",
       )
         .choices(["list", "now", "oldest"])
         .default("list"),
@@ -136,11 +139,11 @@ Examples:
 export function declareMcp(khala: Command): void {
   withClientOptions(khala.command("mcp"))
     .description("serve the Model Context Protocol on stdin and stdout, for assistants that start programs")
-    .option("--scope <scope...>", "what the assistant may do (default: all that a development server allows)")
+    .option("--scope <scope...>", "scopes of the assistant (default: all that a development server allows)")
     .addHelpText(
       "after",
       `
-Passes messages on to /mcp of the server, and starts none. Name the server with --url and give it a token with KHALA_TOKEN;
+Forwards messages to /mcp of a running server. Name the server with --url, and pass a token with KHALA_TOKEN;
 a development server on this machine mints one.
 
 Example, in the settings of an assistant:
@@ -183,12 +186,12 @@ export function declareOperations(khala: Command): void {
   withServerOptions(khala.command("config"))
     .description("print every setting: its value here and now, and its meaning")
     .option("--json", "as JSON, with defaults")
-    .option("--markdown", "the table of docs/CONFIGURATION.md: defaults and meanings")
+    .option("--markdown", "as the table of docs/CONFIGURATION.md: defaults and meanings")
     .addHelpText("after", "\nSecrets are masked. Settings that differ from their default are bold.")
     .action(async (options) => (await import("../commands/config.ts")).config(options));
 
   withClientOptions(khala.command("audit"))
-    .description("show who did what: tokens, revocations, pauses, replays, approvals, deletes")
+    .description("show the audit log: tokens, revocations, pauses, replays, approvals, deletes")
     .option("--action <action>", "only this action, such as dead_letter.replay")
     .option("--subject <subject>", "only of this subject")
     .option("--limit <n>", "how many of the newest (100)", positiveInteger)
@@ -196,16 +199,16 @@ export function declareOperations(khala: Command): void {
     .action(async (options) => (await import("../commands/audit.ts")).audit(options));
 
   withClientOptions(khala.command("erase"))
-    .description("erase what a subject left behind: events, documents, conversations, files, artifacts")
+    .description("erase the data of a subject: events, documents, conversations, files, artifacts")
     .requiredOption("--subject <subject>", "the `sub` of its tokens")
-    .option("--org <org>", "of this org; needs a token with the scope platform for another one")
-    .option("--yes", "erase it; otherwise it is only counted")
+    .option("--org <org>", "the org; another org than the token's needs the scope platform")
+    .option("--yes", "erase the data; without it, the command only counts")
     .option("--json", "as JSON")
     .action(async (options) => (await import("../commands/erase.ts")).erase(options));
 
   const setAside = khala
     .command("set-aside")
-    .description("list, retry and discard what the board could not process");
+    .description("list, retry and discard items that the board could not process");
   withClientOptions(setAside.command("list"))
     .description("list it, oldest first, each with its error")
     .option("--limit <n>", "how many (100)", positiveInteger)
@@ -213,14 +216,14 @@ export function declareOperations(khala: Command): void {
     .action(async (options) => (await import("../commands/board/set_aside.ts")).listSetAside(options));
   withClientOptions(setAside.command("retry"))
     .description("process an item again")
-    .argument("<id>", "its id, from the list")
+    .argument("<id>", "the id, from the list")
     .option("--json", "as JSON")
     .action(async (id, options) =>
       (await import("../commands/board/set_aside.ts")).retrySetAside(id, options),
     );
   withClientOptions(setAside.command("discard"))
     .description("delete an item")
-    .argument("<id>", "its id, from the list")
+    .argument("<id>", "the id, from the list")
     .option("--json", "as JSON")
     .action(async (id, options) =>
       (await import("../commands/board/set_aside.ts")).discardSetAside(id, options),
@@ -228,25 +231,28 @@ export function declareOperations(khala: Command): void {
 
   withClientOptions(khala.command("quotas"))
     .description("show what an org uses of its quotas, and how often it was refused")
-    .option("--org <org>", "of this org; needs a token with the scope platform for another one")
+    .option("--org <org>", "the org; another org than the token's needs the scope platform")
     .option("--json", "as JSON")
     .action(async (options) => (await import("../commands/quotas.ts")).quotas(options));
 
   withServerOptions(khala.command("doctor"))
-    .description("check what a server needs to start and to work, and print how to fix problems")
+    .description("check everything that a server needs, and print how to fix problems")
     .option("--json", "as JSON")
-    .addHelpText("after", "\nExits with 4 when there is a problem, else 0; a warning is no problem.")
+    .addHelpText(
+      "after",
+      "\nExits with 4 if there is a problem, else with 0. Warnings do not count as problems.",
+    )
     .action(async (options) => (await import("../commands/doctor.ts")).doctor(options));
 
   declareBackups(khala);
 
   withDatabaseOptions(khala.command("migrate"))
     .description("create or update the schema and the tables of an app, without starting a server")
-    .option("--grant <role>", "a role that may serve with them, and change none")
+    .option("--grant <role>", "a role for servers: it may use the tables, not change the schema")
     .addHelpText(
       "after",
       `
-A server does this itself at its start if its role may. Run it with the role that owns the schema, before servers
+A server migrates at its start if its role may. Otherwise run this with the role that owns the schema, before servers
 whose role may not: see docs/OPERATIONS.md.
 
 Example:
@@ -255,9 +261,9 @@ Example:
     .action(async (options) => (await import("../commands/operations.ts")).migrate(options));
 
   withDatabaseOptions(khala.command("reproject"))
-    .description("rebuild the documents of a topic from the log, and send clients those that differ")
+    .description("rebuild the documents of a topic from the event log, and send clients those that differ")
     .argument("<topic>", "such as runtime.run_summaries")
-    .option("--restart", "start again instead of resuming an interrupted one")
+    .option("--restart", "start from the beginning instead of resuming")
     .addHelpText(
       "after",
       `
@@ -267,19 +273,17 @@ resumes. See docs/runbooks/REPROJECTION.md.`,
     .action(async (topic, options) => (await import("../commands/operations.ts")).reproject(topic, options));
 
   withDatabaseOptions(khala.command("retention"))
-    .description(
-      "trim the journals and the conversations now, to what KHALA_RETENTION_HOURS and KHALA_CHAT_* keep",
-    )
+    .description("trim journals and conversations now, by KHALA_RETENTION_HOURS and KHALA_CHAT_*")
     .option("--dry-run", "only count what would be removed")
     .option("--hours <n>", "KHALA_RETENTION_HOURS")
     .addHelpText(
       "after",
-      "\nServers do this themselves; docs/runbooks/RETENTION.md says when to run it by hand.",
+      "\nServers do this automatically. docs/runbooks/RETENTION.md says when to run it by hand.",
     )
     .action(async (options) => (await import("../commands/operations.ts")).retention(options));
 
   withDatabaseOptions(khala.command("parity"))
-    .description("compare the mirror with the read models: version, hash and lag of every document")
+    .description("compare the mirror with the documents: version, hash and lag of each")
     .argument("[topics...]", "default: every topic of the app")
     .addHelpText("after", "\nNeeds CONVEX_URL. Exits with 4 when a document differs, is missing or is extra.")
     .action(async (topics, options) => (await import("../commands/operations.ts")).parity(topics, options));
@@ -290,8 +294,8 @@ resumes. See docs/runbooks/REPROJECTION.md.`,
     .addHelpText(
       "after",
       `
-Can be repeated: it adds what is new. Copy while servers run, stop them, copy once more, then start them with REDIS_URL: see
-docs/runbooks/MOVE_TO_REDIS.md. Exits with 4 when Redis has other conversations under some of the names.`,
+May be repeated: it copies only new entries. Copy while servers run, stop them, copy again, then start them with REDIS_URL: see
+docs/runbooks/MOVE_TO_REDIS.md. Exits with 4 if Redis already has other conversations with the same names.`,
     )
     .action(async (options) => (await import("../commands/operations.ts")).copyConversations(options));
 
@@ -300,23 +304,26 @@ docs/runbooks/MOVE_TO_REDIS.md. Exits with 4 when Redis has other conversations 
     .description(
       "make every cursor stale, after a restore that Khala cannot detect, such as a volume snapshot",
     )
-    .option("--yes", "do it: every client lists again, all at once")
+    .option("--yes", "confirm: every client lists again, all at once")
     .action(async (options) => (await import("../commands/operations.ts")).rotate(options));
 }
 
 function declareBackups(khala: Command): void {
-  const dataDir = ["--data-dir <folder>", "where the embedded PostgreSQL is, without DATABASE_URL"] as const;
+  const dataDir = [
+    "--data-dir <folder>",
+    "folder of the embedded PostgreSQL, if DATABASE_URL is not set",
+  ] as const;
   const backup = khala
     .command("backup")
-    .description("write the database into a file, as of one moment, and read it back to verify it")
+    .description("write a consistent backup of the database to a file, and verify it")
     .argument("<file>", "the file to create")
     .option(...dataDir)
     .option("--json", "as JSON")
     .addHelpText(
       "after",
       `
-Servers may run meanwhile. Without DATABASE_URL it uses the embedded PostgreSQL, and starts it if no server has. The file
-holds all that is in PostgreSQL, unencrypted; data in Redis or Kafka is not part of it. See docs/OPERATIONS.md.
+Servers may run meanwhile. Without DATABASE_URL it uses the embedded PostgreSQL, and starts it if needed. The file
+contains everything in PostgreSQL, unencrypted, but not the data in Redis or Kafka. See docs/OPERATIONS.md.
 
 Examples:
   khala backup khala-$(date +%F).backup
@@ -325,7 +332,7 @@ Examples:
     .action(async (file, options) => (await import("../commands/backup.ts")).backup(file, options));
   backup
     .command("verify")
-    .description("read a backup to its end, and check its checksum and its number of rows")
+    .description("read a backup, and verify its checksum and number of rows")
     .argument("<file>", "the backup")
     .option("--json", "as JSON")
     // The parent has the same option and would take it.
@@ -335,16 +342,16 @@ Examples:
 
   khala
     .command("restore")
-    .description("put a backup into the database, and begin a new epoch: every client lists again")
+    .description("restore a backup, and begin a new epoch: every client lists again")
     .argument("<file>", "the backup")
-    .option("--replace", "delete what the database has")
+    .option("--replace", "delete the data in the database first")
     .option(...dataDir)
     .option("--json", "as JSON")
     .addHelpText(
       "after",
       `
-All servers and workers must be stopped. It is one transaction: a restore that fails or is stopped changes nothing.
-A backup of another schema is refused: restore it with the Khala that made it.
+Stop all servers and workers first. The restore is one transaction: if it fails or is stopped, nothing changes.
+A backup with another schema is refused: restore it with the Khala version that made it.
 
 Examples:
   khala restore khala.backup                  into an empty database
@@ -355,8 +362,8 @@ Examples:
 
 function withDatabaseOptions(command: Command): Command {
   return command
-    .option("--app <file>", "the app that has the topics")
-    .option("--data-dir <folder>", "where the embedded PostgreSQL is, without DATABASE_URL")
+    .option("--app <file>", "the app that defines the topics")
+    .option("--data-dir <folder>", "folder of the embedded PostgreSQL, if DATABASE_URL is not set")
     .option("--json", "as JSON");
 }
 
@@ -380,7 +387,7 @@ function withApp<Options extends { readonly app?: string }>(
 ): Options {
   if (app === undefined) return options;
   if (options.app === undefined) return { ...options, app };
-  throw new Failure("The app is named twice: as an argument and with --app.", EXIT.usage);
+  throw new Failure("The app is named twice, as an argument and with --app. Remove one.", EXIT.usage);
 }
 
 /** Adds the options of commands that call a server. */

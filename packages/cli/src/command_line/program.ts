@@ -53,7 +53,7 @@ function program(): Command {
     .version(version, "-V, --version", "print the version")
     .option("--verbose", "print errors with their stacks; also KHALA_LOG_LEVEL=debug")
     .exitOverride()
-    .showHelpAfterError("Add --help to see how it is called.");
+    .showHelpAfterError("Add --help to see its usage.");
   declareInit(khala);
   declareServers(khala);
   declareClient(khala);

@@ -39,5 +39,5 @@ async function streamOf(kind: string, app: string | undefined): Promise<{ path: 
   if (stream) return stream;
   const advice = app ? "" : " Start `khala dev` in this folder first, or name the app with --app.";
   const known = Object.keys(streams).join(", ");
-  throw new Failure(`There is no kind of stream "${kind}". There are: ${known}.${advice}`, EXIT.usage);
+  throw new Failure(`There is no stream kind "${kind}". Known kinds: ${known}.${advice}`, EXIT.usage);
 }

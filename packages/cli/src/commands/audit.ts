@@ -38,7 +38,7 @@ export async function audit(options: AuditOptions): Promise<void> {
     for (const entry of entries) print(JSON.stringify(entry));
     return;
   }
-  if (entries.length === 0) return print("The audit log has no such entries.");
+  if (entries.length === 0) return print("The audit log has no matching entries.");
   const rows = entries.map(
     ({ at = "", subject = "", action = "", resource = "", address = "", outcome = "" }) => [
       at,

@@ -16,7 +16,7 @@ export async function backup(file: string, options: BackupCommandOptions): Promi
     createBackup({ config, file, signal, onProgress: show(progress) }),
   );
   if (options.json) print(JSON.stringify({ file, tables, rows }));
-  else print(`${file} has ${rows} rows of ${tables} tables, and is verified.`);
+  else print(`${file} has ${rows} rows of ${tables} tables and is verified.`);
 }
 
 /** `khala backup verify`: reads a backup and checks it. */
@@ -26,7 +26,7 @@ export async function verify(file: string, options: BackupCommandOptions): Promi
     verifyBackup({ file, signal, onProgress: show(progress) }),
   );
   if (options.json) print(JSON.stringify({ file, tables, rows }));
-  else print(`${file} is whole: ${rows} rows of ${tables} tables.`);
+  else print(`${file} is intact: ${rows} rows of ${tables} tables.`);
 }
 
 /** `khala restore`: puts a backup into the database. */
@@ -41,7 +41,7 @@ export async function restore(
     restoreBackup({ config, file, replace, signal, onProgress: show(progress) }),
   );
   if (options.json) print(JSON.stringify({ file, tables, rows, epoch }));
-  else print(`${rows} rows of ${tables} tables are restored. The epoch is now ${epoch}.`);
+  else print(`Restored ${rows} rows of ${tables} tables. The epoch is now ${epoch}.`);
 }
 
 function show(progress: Progress): (state: BackupProgress) => void {

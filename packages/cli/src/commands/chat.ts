@@ -116,8 +116,7 @@ async function say({ conversation, options, signal }: Chatting, message: string)
   }
   if (options.json) print(JSON.stringify({ run_id: runId, ...printer.result() }));
   const { status, error } = printer.result();
-  if (status === "failed")
-    throw new Failure(`The run failed: ${error ?? "no reason was given"}`, EXIT.failed);
+  if (status === "failed") throw new Failure(`The run failed: ${error ?? "no reason given"}`, EXIT.failed);
   if (status === "stopped") note(paint("dim", "# stopped", process.stderr));
 }
 

@@ -28,7 +28,10 @@ async function examine(options: SettingOptions): Promise<Finding[]> {
   try {
     config = await readSettings(options);
   } catch (error) {
-    return [...found, problem("settings", (error as Error).message, "Correct them and run this again.")];
+    return [
+      ...found,
+      problem("settings", (error as Error).message, "Correct them and run the command again."),
+    ];
   }
   const unknown = await unknownSettings();
   for (const { problem: detail, fix } of unknown) found.push(warning("settings", detail, fix));

@@ -44,7 +44,9 @@ export async function erase(options: EraseOptions): Promise<void> {
   const rows = [...counts].map(([what, count]) => [what.replaceAll("_", " "), String(count)]);
   print(columns([["WHAT", options.yes ? "ERASED" : "FOUND"], ...rows]));
   if (busy > 0)
-    print(`${busy} conversations of others have a run under way. Run this again once they have ended.`);
+    print(
+      `${busy} conversations of other subjects have an active run. Run the command again when those runs have ended.`,
+    );
   for (const topic of reproject)
     print(`${topic} has documents of several people. Rebuild it: ${COMMAND} reproject ${topic}`);
   if (!options.yes) print("Nothing was changed. Add --yes to erase it.");

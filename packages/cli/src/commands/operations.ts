@@ -75,8 +75,8 @@ async function count({ app, databaseUrl, config }: Operation): Promise<Removed> 
 /** `khala epoch rotate`: makes every cursor stale, after a restore that Khala cannot detect. */
 export async function rotate(options: OperatingOptions & { readonly yes?: boolean }): Promise<void> {
   if (!options.yes) {
-    const what = "Every cursor becomes stale, and every client lists its topics again, all at once.";
-    throw new Failure(`${what} Add --yes to do it.`, EXIT.usage);
+    const what = "Every cursor becomes stale, and every client lists its topics again at the same time.";
+    throw new Failure(`${what} Add --yes to confirm.`, EXIT.usage);
   }
   const epoch = await operate(options, ({ databaseUrl, signal }) => rotateEpoch({ databaseUrl, signal }));
   print(options.json ? JSON.stringify({ epoch }) : `The epoch is now ${epoch}.`);
@@ -86,7 +86,8 @@ export async function rotate(options: OperatingOptions & { readonly yes?: boolea
 export async function copyConversations(options: OperatingOptions): Promise<void> {
   using progress = showProgress();
   const copied = await operate(options, ({ config, databaseUrl, signal }) => {
-    if (!config.REDIS_URL) throw new Failure("There is no Redis to copy to. Set REDIS_URL.", EXIT.usage);
+    if (!config.REDIS_URL)
+      throw new Failure("REDIS_URL is not set. Set it to the Redis to copy to.", EXIT.usage);
     return copyConversationsNow({
       config,
       databaseUrl,
@@ -98,7 +99,7 @@ export async function copyConversations(options: OperatingOptions): Promise<void
   if (options.json) print(JSON.stringify(copied));
   else print(`${copied.conversations} conversations, ${copied.events} new events copied.`);
   if (copied.refused.length === 0) return;
-  note(`Redis has other conversations under these names; they were not copied: ${copied.refused.join(", ")}`);
+  note(`Not copied, because Redis has other conversations with the same names: ${copied.refused.join(", ")}`);
   process.exitCode = EXIT.found;
 }
 
@@ -107,7 +108,7 @@ export async function parity(topics: readonly string[], options: OperatingOption
   using progress = showProgress();
   const report = await operate(options, ({ app, databaseUrl, signal, config }) => {
     const { CONVEX_URL: url, CONVEX_MUTATION: mutation, CONVEX_QUERY: query, CONVEX_SECRET: secret } = config;
-    if (!url) throw new Failure("There is no mirror to compare with. Set CONVEX_URL.", EXIT.usage);
+    if (!url) throw new Failure("No mirror is configured. Set CONVEX_URL.", EXIT.usage);
     return compare({
       app,
       databaseUrl,
@@ -132,7 +133,7 @@ export async function migrate(options: OperatingOptions & { readonly grant?: str
   });
   if (options.json) return print(JSON.stringify({ schema: SCHEMA_VERSION, topics, granted: grant ?? null }));
   print(`The schema is at version ${SCHEMA_VERSION}, with ${topics.length} topics: ${topics.join(", ")}.`);
-  if (grant !== undefined) print(`The role ${grant} may serve them.`);
+  if (grant !== undefined) print(`The role ${grant} may use them.`);
 }
 
 /** `khala reproject`: rebuilds the documents of a topic from the log. */
@@ -153,12 +154,12 @@ export async function reproject(
         progress.update(
           () =>
             phase === "folding"
-              ? `folding: event ${position} of ${head}`
+              ? `applying: event ${position} of ${head}`
               : `comparing: ${documents} documents, ${differing} differ`,
           phase === "folding" && head > 0n ? Number(position) / Number(head) : undefined,
         ),
     }),
   );
   if (options.json) return print(toJson(done));
-  print(`${topic}: ${done.documents} documents compared, ${done.differing} differed and were re-emitted.`);
+  print(`${topic}: ${done.documents} documents compared, ${done.differing} differed and were sent again.`);
 }

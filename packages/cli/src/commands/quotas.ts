@@ -19,7 +19,7 @@ export async function quotas(options: QuotasOptions): Promise<void> {
   const query = options.org === undefined ? "" : `?${new URLSearchParams({ org: options.org })}`;
   const { quotas: uses = [] } = await callServer<QuotaListJson>(url, `/ops/v1/quotas${query}`, { token });
   if (options.json) return print(JSON.stringify(uses, null, 2));
-  if (uses.length === 0) return print("No org uses anything that has a quota.");
+  if (uses.length === 0) return print("No org uses anything with a quota.");
   const rows = uses.map(({ org_id = "", name = "", in_use, limit = 0, rejected = 0, about = "" }) => [
     org_id,
     name,

@@ -40,7 +40,7 @@ async function signToken(config: Config, { sub, org, scopes, ttl }: TokenRequest
   const hasKeys = KHALA_AUTH_SECRETS || KHALA_AUTH_JWKS_URL || KHALA_AUTH_JWKS_FILE;
   if (!hasKeys && !existsSync(join(KHALA_DATA_DIR, "dev.key"))) {
     const advice = `Start \`${COMMAND} dev\` once, set KHALA_AUTH_SECRETS, or ask a server with --url.`;
-    throw new Failure(`There is no key in ${KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
+    throw new Failure(`There is no signing key in ${KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   try {
     // Loaded only here: a command that asks a server need not wait for it.
@@ -53,7 +53,7 @@ async function signToken(config: Config, { sub, org, scopes, ttl }: TokenRequest
     throw error;
   }
   throw new Failure(
-    "A key set has only public keys, which cannot sign. Ask the issuer of your tokens for one.",
+    "A key set has only public keys, which cannot sign tokens. Ask the issuer of your tokens for a token.",
     EXIT.usage,
   );
 }

@@ -109,7 +109,7 @@ function* moments(): Generator<Moment, never> {
     yield worker("worker.status", { status: "busy" });
     for (const name of STEPS) yield run(["run.step", { name, status: "ok" }]);
     yield round % 4 === 3
-      ? run(["run.failed", { error: "the tool gave up" }])
+      ? run(["run.failed", { error: "the tool failed" }])
       : run(["run.completed", { result: "done" }]);
     yield worker("worker.status", { status: "idle" });
     yield worker("worker.heartbeat");

@@ -36,7 +36,7 @@ const illustrator = agent("illustrator", {
   async run({ artifact, idempotencyKey }, signal) {
     await pause(SEARCH_MS, undefined, { signal });
     if (chance(artifact.id, 7) && idempotencyKey.split(":").length < 3)
-      throw new FatalError("No picture was found. Replay it, perhaps with another topic.");
+      throw new FatalError("No picture was found. Replay the task, or use another topic.");
     return { type: "Picture", payload: { alt: text(artifact.payload, "topic") } };
   },
 });

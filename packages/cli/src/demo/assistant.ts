@@ -42,10 +42,7 @@ const handsOver: Script = async function* (turn) {
   // Its server was lost after the topic was published.
   const kept = (turn.resume?.messages ?? []).flatMap(({ parts = [] }) => parts);
   if (kept.some(({ tool }) => tool?.output !== undefined)) return yield* said("text_delta", next(topic));
-  yield* said(
-    "reasoning_delta",
-    `This is about “${topic}”. Others write better than I do: I hand it to them.`,
-  );
+  yield* said("reasoning_delta", `This is about “${topic}”. I pass it to the writing agents.`);
   yield { status: { text: "Publishing the topic" } };
   const input = { type: "Topic", payload: { topic }, correlation_id: turn.runId };
   const call = { tool_call_id: `${turn.runId}-publish`, tool: "publish" };
@@ -79,10 +76,10 @@ async function publish(
 function next(topic: string): string {
   return [
     `“${topic}” is on the blackboard.`,
-    "The writer makes a draft of it.",
-    "The reviewer reads the draft; sometimes it does not answer at once, and is asked again.",
-    "The illustrator looks for a picture, and does not always find one: then a dead letter waits for you.",
-    "Once there are a draft and a review, the publisher makes the article.",
+    "The writer writes a draft.",
+    "The reviewer reviews the draft. Sometimes it fails at first and is retried.",
+    "The illustrator looks for a picture. If it finds none, the task becomes a dead letter.",
+    "When the draft and its review are done, the publisher creates the article.",
   ].join(" ");
 }
 

@@ -30,7 +30,7 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
   }
   const minutes = Math.round(config.KHALA_AUTH_MAX_TTL_S / 60);
   print(
-    `A token for "${DEV.sub}" of the org "${DEV.org}", good for ${minutes} minutes; \`${COMMAND} token\` makes another:`,
+    `A token for "${DEV.sub}" of the org "${DEV.org}", valid for ${minutes} minutes. Get another with \`${COMMAND} token\`:`,
   );
   print(`  export TOKEN=${token.token}`);
   print("");
@@ -41,7 +41,7 @@ export function banner({ khala, app, config, token, seconds, page }: BannerOptio
     print("");
   }
   if (sections.length === 0) {
-    print("The app is empty: give defineApp models, an engine or agents.");
+    print("The app is empty: add models, an engine or agents to defineApp.");
     print("");
   }
   const next = IN_REPOSITORY ? "Next: docs/GETTING_STARTED.md." : `\`${COMMAND} --help\` lists the commands.`;
@@ -104,7 +104,7 @@ function work(url: string, { agents, schemas }: Pick<App, "agents" | "schemas">)
   const body = JSON.stringify({ type, payload });
   const path = `${url}/blackboard/v1/artifacts`;
   return {
-    title: "Publish an artifact, and list what agents made of it:",
+    title: "Publish an artifact, and list the artifacts that agents made from it:",
     lines: [`curl -s ${path} ${AUTH} ${JSON_BODY} -d '${body}'`, `curl -s ${path} ${AUTH}`],
   };
 }

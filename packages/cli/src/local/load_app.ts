@@ -9,7 +9,7 @@ export async function loadApp(file: string | undefined): Promise<App> {
   if (!file) return (await import("../demo/app.ts")).default;
   const path = resolve(file);
   if (!existsSync(path))
-    throw new Failure(`There is no file ${path}. Name the app's file with --app.`, EXIT.usage);
+    throw new Failure(`The file ${path} does not exist. Name the app's file with --app.`, EXIT.usage);
   const { defineApp } = await import("@khala/server");
   let exported: { default?: unknown };
   try {

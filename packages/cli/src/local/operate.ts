@@ -35,7 +35,7 @@ export async function operate<T>(
   const config = await readSettings(options);
   const databaseUrl = databaseUrlOf(config);
   if (!databaseUrl) {
-    const advice = `Set DATABASE_URL, or start \`${COMMAND} dev\` for the embedded one.`;
+    const advice = `Set DATABASE_URL, or start \`${COMMAND} dev\` for the embedded database.`;
     throw new Failure(`There is no database in ${config.KHALA_DATA_DIR}. ${advice}`, EXIT.usage);
   }
   const app = await loadApp(options.app);

@@ -49,7 +49,7 @@ export async function runUntilSignal(
   let failed = false;
   const unsubscribe = onStrayError((error) => {
     failed = true;
-    log.fatal({ err: error }, "an error that belongs to no run was not caught; the process stops");
+    log.fatal({ err: error }, "an error outside of any run was not caught; the process stops");
     requestStop();
   });
   try {
@@ -67,8 +67,7 @@ export async function runUntilSignal(
     unsubscribe();
     for (const signal of signals) process.off(signal, onSignal);
   }
-  if (failed)
-    throw new Failure("The process stopped because of an error that nothing caught. The log has it.");
+  if (failed) throw new Failure("The process stopped because of an uncaught error. See the log.");
 }
 
 /** npm passes SIGTERM to the shell between it and us, which ends without passing it on: being orphaned is the signal then. */

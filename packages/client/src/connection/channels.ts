@@ -40,7 +40,7 @@ export class Channels {
   /** Adds a channel until it leaves. */
   add(topic: string, handlers: ChannelHandlers): Channel {
     if (this.#members.has(topic))
-      throw new KhalaError("invalid_request", `The channel "${topic}" is joined already. Leave it first.`);
+      throw new KhalaError("invalid_request", `The channel "${topic}" is already joined. Leave it first.`);
     const member: Member = {
       topic,
       handlers,

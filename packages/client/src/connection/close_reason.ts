@@ -39,10 +39,10 @@ export function verdictOf(error: KhalaError): Verdict {
 
 const MESSAGES: Partial<Record<ErrorCode, string>> = {
   token_expired: "The token has expired. A new one is fetched.",
-  token_revoked: "The token was taken back. Sign in again.",
+  token_revoked: "The token was revoked. Sign in again.",
   invalid_token:
-    "The server does not accept the token. Get a new one, or compare the issuer's settings with the server's.",
+    "The server does not accept the token. Get a new one, or check that issuer and server have the same settings.",
   shutting_down: "The server is restarting.",
-  slow_consumer: "This client took too long to read, and was disconnected.",
+  slow_consumer: "This client read too slowly and was disconnected.",
   unavailable: "The server cannot be reached.",
 };

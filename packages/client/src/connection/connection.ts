@@ -286,8 +286,8 @@ class SocketConnection implements OwnConnection {
 }
 
 const NO_SOCKET =
-  "The platform opens no socket to the server. Check the client's `url` and the page's policy.";
-const REFUSED = "The server cannot be reached, or took no socket. It is tried again.";
+  "No WebSocket to the server could be created. Check the client's `url` and the page's Content-Security-Policy.";
+const REFUSED = "The server cannot be reached, or refused the socket. The client tries again.";
 
 const EVENT_OF = { live: "caught_up", replaying: "behind", stale: "stale" } as const satisfies Record<
   Progress,

@@ -54,7 +54,12 @@ export function createTokenRenewal(first: Token, options: RenewalOptions): Renew
         // The source returned the same token again.
         (token) =>
           token.text === held.text
-            ? failed(new KhalaError("unavailable", "The client's `token` returned the old token again."))
+            ? failed(
+                new KhalaError(
+                  "unavailable",
+                  "The client's `token` returned the expired token again. Return a new one.",
+                ),
+              )
             : undefined,
         failed,
       )

@@ -164,7 +164,7 @@ export class Tokens {
         reject(
           new KhalaError(
             "unavailable",
-            `No token came within ${SOURCE_MS / 1_000} s. Check the client's \`token\`.`,
+            `The client's \`token\` returned nothing within ${SOURCE_MS / 1_000} s. Check that function.`,
           ),
         ),
       );
@@ -190,7 +190,7 @@ function asTokenError(cause: unknown, origin: string | undefined): KhalaError {
 }
 
 function crossOrigin(origin: string): string {
-  return `If it calls another origin, that one must accept pages of ${origin}. A Khala server mints for pages of its own origin alone, whatever its KHALA_ORIGINS: get tokens from your backend, or proxy /api of the page's server to Khala.`;
+  return `If it calls another origin, that origin must accept pages of ${origin}. A Khala server mints tokens only for pages of its own origin, whatever its KHALA_ORIGINS. Get tokens from your backend, or proxy /api of the page's server to Khala.`;
 }
 
 interface Claims {

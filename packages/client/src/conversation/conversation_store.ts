@@ -36,7 +36,7 @@ export class ConversationStore {
 
   /** Loads a conversation. Without a cursor it is incomplete. An unreadable one is removed. */
   load(convId: string): Promise<ConversationState | undefined> {
-    return this.#try("storage_unreadable", "The conversation has no offline start.", async () => {
+    return this.#try("storage_unreadable", "The conversation will not be available offline.", async () => {
       const stored = await this.#read(TOPIC + convId, convId);
       if (stored === undefined || isState(stored)) return stored;
       await this.#clear(convId);

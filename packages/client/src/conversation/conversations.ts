@@ -153,7 +153,7 @@ export function openConversations(
         if (!/^\/files\/[A-Za-z0-9-]+$/.test(url))
           throw new KhalaError(
             "invalid_request",
-            "A file of a message is at /files/<file_id>. Fetch other URLs yourself.",
+            "Only files at /files/<file_id> can be read. Fetch other URLs yourself.",
           );
         return (
           await http.request("GET", url, {

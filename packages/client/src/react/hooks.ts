@@ -63,7 +63,7 @@ export function useKhala<T extends Topics = BoardTopics, A extends object = AnyA
 > {
   const client = useContext(KhalaContext);
   if (!client)
-    throw new Error("There is no client here. Put <KhalaProvider client={…}> around this component.");
+    throw new Error("This component has no Khala client. Put <KhalaProvider client={…}> around it.");
   // Only the app knows its topics.
   return client as KhalaClient<T, ArtifactDraftJson, A>;
 }

@@ -36,7 +36,7 @@ export function oneAtATime(driver: string): <T>(work: () => Promise<T>) => Promi
 /** The topic is not stored at the cursor that a change follows. */
 export class OutdatedChange extends Error {
   constructor() {
-    super("The stored topic was cleared, or changed by another program. Store it as a whole.");
+    super("The stored topic was cleared or changed by another program. Store it again completely.");
   }
 }
 

@@ -156,7 +156,7 @@ function open(factory: IndexedDbLike, name: string, lost: () => void): Promise<D
     };
     request.onblocked = () => {
       blocked = true;
-      reject(new Error("another tab keeps an older version of the database open: reload or close it"));
+      reject(new Error("another tab has an older version of the database open: reload or close that tab"));
     };
     request.onerror = () => reject(request.error);
     request.onsuccess = () => {
@@ -182,7 +182,10 @@ function resultOf<T>(request: Request<T>): Promise<T> {
 }
 
 function missing(): KhalaError {
-  return new KhalaError("unavailable", "There is no IndexedDB here. Use another storage, such as memory().");
+  return new KhalaError(
+    "unavailable",
+    "This platform has no IndexedDB. Use another storage, such as memory().",
+  );
 }
 
 /** The part of IndexedDB that is used, so that the client needs no DOM types. */

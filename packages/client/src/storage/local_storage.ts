@@ -54,7 +54,7 @@ function browserStore(): LocalStorageLike {
   if (found) return found;
   throw new KhalaError(
     "unavailable",
-    "There is no localStorage here. Use another storage, such as memory().",
+    "This platform has no localStorage. Use another storage, such as memory().",
   );
 }
 

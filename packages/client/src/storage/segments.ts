@@ -135,7 +135,7 @@ export function segments(store: TextStore, { driver, prefix, writer, valueSize }
       if (!entries) {
         // Older documents are lost, so the remaining ones with a newer cursor would be wrong.
         await drop((key) => key.startsWith(base));
-        throw new Error("what was stored is damaged, and was removed; the topic has to be stored as a whole");
+        throw new Error("the stored topic was damaged and was removed; store it again completely");
       }
       const together = new Map<string, Entry>();
       overlay(together, entries);

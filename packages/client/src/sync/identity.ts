@@ -42,7 +42,9 @@ export function identify(options: IdentityOptions, { onScope, onFailure }: Ident
     const put = [{ key: "last", version: "1", hash: "", payload: { scope } }];
     storage
       .commit(SCOPE, url, { replace: true, put, remove: [], cursor: { epoch: "", watermark: "0" } })
-      .catch((error: unknown) => warn("identity_not_stored", "There will be no offline start.", error));
+      .catch((error: unknown) =>
+        warn("identity_not_stored", "The next start will need a connection.", error),
+      );
   }
 
   async function recall(): Promise<void> {
@@ -58,7 +60,7 @@ export function identify(options: IdentityOptions, { onScope, onFailure }: Ident
   }
 
   const tryRecall = () =>
-    recall().catch((error: unknown) => warn("storage_unreadable", "There is no offline start.", error));
+    recall().catch((error: unknown) => warn("storage_unreadable", "This start needs a connection.", error));
 
   tokens.onToken(become);
   return () => {

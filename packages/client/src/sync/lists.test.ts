@@ -46,5 +46,7 @@ test("encodes a part as a name, and decodes it into a query", () => {
     query: { project_id: "a&b ä" },
   });
   expect(partOf("app.tasks", { b: "2", a: "1&" })).toBe("app.tasks?a=1%26&b=2");
-  expect(() => partOf("app.tasks", { a: undefined } as never)).toThrow("where.a of app.tasks is a text");
+  expect(() => partOf("app.tasks", { a: undefined } as never)).toThrow(
+    "where.a of app.tasks must be a string",
+  );
 });

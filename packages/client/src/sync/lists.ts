@@ -6,7 +6,7 @@ export function partOf<Doc = unknown>(topic: string, where: Where<Doc> = {}): st
   const pairs = fields.map(([name, value]) => {
     // Without a value it would be the whole topic, which may be much more.
     if (typeof value !== "string")
-      throw new TypeError(`where.${name} of ${topic} is a text, not ${String(value)}.`);
+      throw new TypeError(`where.${name} of ${topic} must be a string, not ${String(value)}.`);
     return `${name}=${encodeURIComponent(value)}`;
   });
   return pairs.length === 0 ? topic : `${topic}?${pairs.join("&")}`;

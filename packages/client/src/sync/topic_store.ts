@@ -93,7 +93,7 @@ export class TopicStore {
     const result = await withPatience(environment, ms, noted);
     if (done) return result;
     this.#late = true;
-    const message = "The storage is late. The topic stays in memory, and is stored as a whole later.";
+    const message = "The storage is slow. The topic continues in memory and is stored completely later.";
     log({ level: "warn", event: "storage_late", message, topic });
     return undefined;
   }
@@ -117,7 +117,7 @@ export class TopicStore {
     const { topic, log } = this.#options;
     this.#stored = undefined;
     this.#gaveUp = true;
-    const message = "The stored topic was cleared or changed; it is stored again when it is next listed.";
+    const message = "The stored topic was cleared or changed. It is stored again at the next list.";
     log({ level: "warn", event: "storage_changed", message, topic, error });
   }
 

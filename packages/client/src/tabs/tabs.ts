@@ -162,7 +162,7 @@ class TabGroup implements Tabs {
   #replaceLeader(channel: TabChannel): void {
     const { environment, log } = this.#options;
     if (this.#channel !== channel || this.#role.name !== "follower" || !environment.locks) return;
-    const message = "The tab that holds the connection does not answer; this one takes over.";
+    const message = "The tab that holds the connection does not answer. This tab takes over.";
     log({ level: "warn", event: "leader_replaced", message });
     this.#candidacy?.abort();
     this.#candidacy = this.#elect(environment.locks, channel, true);
@@ -189,7 +189,7 @@ class TabGroup implements Tabs {
   /** Locks failed: this tab has its own socket. */
   #goAlone(channel: TabChannel, error: unknown): void {
     if (this.#channel !== channel) return;
-    const message = "Tabs cannot share a connection here; this one has its own.";
+    const message = "Tabs cannot share a connection on this platform. This tab opens its own.";
     this.#options.log({ level: "warn", event: "tabs_not_shared", message, error });
     this.#stopFollowing(false);
     this.#role = { name: "alone" };

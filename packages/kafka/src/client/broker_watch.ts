@@ -81,7 +81,7 @@ export async function openBrokerWatch(context: Context, kafka: KafkaSettings): P
         for (const interrupt of interrupts)
           interrupt(
             unavailable(
-              "Kafka's brokers do not answer, and may have taken it or not. Try again with the same id: it is published once.",
+              "Kafka's brokers do not answer, and may or may not have stored it. Try again with the same id: it is published only once.",
             ),
           );
       } else context.log.info({}, "Kafka's brokers answer again");
@@ -153,7 +153,7 @@ class Watched implements WatchedClient {
     if (this.#misses >= MISSES)
       throw new KhalaError(
         "unavailable",
-        "This Kafka client no longer finds brokers that are reachable. It is replaced.",
+        "This Kafka client cannot find a reachable broker any more. Khala replaces it.",
         { retry_after_ms: 1_000 },
       );
   }

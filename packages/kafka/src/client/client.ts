@@ -165,7 +165,7 @@ async function pem(name: string, text: string): Promise<string> {
   } catch (error) {
     // Leaves out the text and the cause, which contains it: it may be a key that lacks its first line.
     const { code = "no such file" } = error as NodeJS.ErrnoException;
-    const message = `${name} is neither PEM, which begins with "-----BEGIN", nor the name of a file that can be read (${code}).`;
+    const message = `${name} is neither PEM, which begins with "-----BEGIN", nor a readable file (${code}).`;
     throw new KhalaError("invalid_request", message, { field: name });
   }
 }

@@ -68,7 +68,7 @@ export async function openClusterOffsets(context: Context, kafka: KafkaSettings)
         if (stopping.signal.aborted || clock.now() >= deadline)
           throw new KhalaError(
             "unavailable",
-            `Kafka does not report ${what}: ${(error as Error).message} Try again.`,
+            `Kafka did not return ${what}: ${(error as Error).message} Try again.`,
             { retry_after_ms: 1_000 },
             { cause: error },
           );

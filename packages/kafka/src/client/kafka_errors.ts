@@ -104,14 +104,14 @@ export function toKhalaError({ log }: Pick<Context, "log">, error: unknown): unk
   if (isFenced(error))
     return new KhalaError(
       "stale_producer",
-      "Another producer has taken over, or this process was suspended for too long. Nothing was written.",
+      "Nothing was written: another producer has taken over, or this process was suspended for too long.",
       {},
       options,
     );
   if (TOO_LARGE.has(code))
     return new KhalaError(
       "payload_too_large",
-      "Kafka refuses the record as too large. Send less, or raise max.message.bytes of the topic and the board's limit.",
+      "The record is too large for Kafka. Send less, or raise max.message.bytes of the topic and the board's limit.",
       {},
       options,
     );

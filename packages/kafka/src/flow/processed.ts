@@ -131,7 +131,7 @@ async function readUntil(
     if (clock.now() > deadline)
       throw new KhalaError(
         "unavailable",
-        `The states of settled tasks cannot be read to their end: no record arrived for ${STALLED_MS} ms. Look for a transaction that never ends.`,
+        `The records of settled tasks could not be read to the end: none arrived for ${STALLED_MS} ms. Look for a hanging transaction.`,
       );
   }
 }

@@ -208,10 +208,10 @@ export function openPublisher(
 
 function refuseLarge(sizes: readonly number[], max: number, field: string): void {
   const items = sizes.flatMap((size, index) =>
-    size > max ? [{ index, field, message: `has ${size} bytes as a record, and may have ${max}` }] : [],
+    size > max ? [{ index, field, message: `has ${size} bytes as a record; the limit is ${max}` }] : [],
   );
   if (items.length === 0) return;
-  const message = `Too large for the board: ${items.length} of ${sizes.length}. Send less, or put the content elsewhere and publish where it is.`;
+  const message = `${items.length} of ${sizes.length} artifacts are too large for the board. Send less, or store the content elsewhere and publish a link.`;
   throw new KhalaError("payload_too_large", message, { field, items });
 }
 

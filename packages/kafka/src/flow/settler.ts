@@ -142,7 +142,7 @@ export class Settler {
       void transaction.send(batch.flatMap(({ records }) => records));
       const offsets = offsetsOf(batch, rules);
       const lost = [...offsets.keys()].some((partition) => !partition.owned);
-      if (lost) throw new KhalaError("lease_lost", "A partition was revoked: nothing of it is settled.");
+      if (lost) throw new KhalaError("lease_lost", "The partition was revoked, so the task was not settled.");
       // Names every partition of the batch, even if its offset does not move: the group's generation is checked with it.
       await transaction.sendOffsets(owner(), byTopic(offsets));
       return transaction.id;

@@ -221,7 +221,7 @@ export class TransactionalId {
     if (waitMs <= 0) return;
     throw new KhalaError(
       "unavailable",
-      `Another process uses the transactional id ${this.name}. Give every process its own KAFKA_TX_ID; this one tries again.`,
+      `Another process uses the transactional id ${this.name}. Give every process its own KAFKA_TX_ID. This process tries again.`,
       { retry_after_ms: waitMs },
     );
   }

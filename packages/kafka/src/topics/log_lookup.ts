@@ -104,7 +104,7 @@ export class LogLookup implements Service {
     };
     while (asks.size > 0) {
       if (clock.now() >= deadline || this.#stopping.signal.aborted)
-        throw new KhalaError("unavailable", "Kafka did not give the record in time. Try again.", {
+        throw new KhalaError("unavailable", "Kafka did not return the record in time. Try again.", {
           retry_after_ms: 1_000,
         });
       const { records, ends } = await reader.poll(BATCH, deadline - clock.now(), this.#stopping.signal);

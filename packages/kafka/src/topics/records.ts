@@ -195,7 +195,7 @@ export function sizeOf({ key, value }: NewRecord): number {
 export function refuseLarge(records: readonly Outgoing[], maxBytes: number): void {
   for (const { record } of records)
     if (sizeOf(record) > maxBytes)
-      throw new RangeError(`Its record has ${sizeOf(record)} bytes, and may have ${maxBytes}.`);
+      throw new RangeError(`Its record has ${sizeOf(record)} bytes; the limit is ${maxBytes}.`);
 }
 
 function keyOf({ key, artifacts: [{ org_id }] }: Task): string {

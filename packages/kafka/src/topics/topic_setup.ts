@@ -55,7 +55,7 @@ export async function createOrVerifyTopics(
 function partitionFaults({ topic, partitions }: TopicSpec, found: number): string[] {
   if (found === partitions) return [];
   return [
-    `The topic ${topic} has ${found} partitions, and ${partitions} are asked for. Another count moves keys to other partitions, which breaks their order: ask for ${found}, or move to new topics under another prefix.`,
+    `The topic ${topic} has ${found} partitions, but KAFKA_PARTITIONS is ${partitions}. A different number breaks the order of keys. Set KAFKA_PARTITIONS=${found}, or move to new topics with another KAFKA_TOPIC_PREFIX.`,
   ];
 }
 
@@ -64,7 +64,7 @@ function configFaults({ topic, configs }: TopicSpec, found: ReadonlyMap<string, 
     .filter(([name, wanted]) => !suits(name, found.get(name) ?? null, wanted))
     .map(([name, wanted]) => {
       const least = AT_LEAST.has(name) ? "at least " : "";
-      return `The topic ${topic} has ${name}=${found.get(name) ?? "(none)"}, and needs ${least}${wanted}. Change it with kafka-configs, or choose another prefix.`;
+      return `The topic ${topic} has ${name}=${found.get(name) ?? "(none)"} but needs ${least}${wanted}. Change it with kafka-configs, or choose another KAFKA_TOPIC_PREFIX.`;
     });
 }
 

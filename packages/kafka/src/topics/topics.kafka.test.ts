@@ -53,7 +53,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     await configs.close();
     await alterTopic(settings.kafka, names.processed, { "retention.ms": "3600000" });
     await expect(stage.setUp()).rejects.toThrow(
-      `${names.processed} has retention.ms=3600000, and needs at least`,
+      `${names.processed} has retention.ms=3600000 but needs at least`,
     );
   });
 
@@ -64,9 +64,9 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
     await alterTopic(kafka, stage.names.tasks("writer"), { "max.message.bytes": "1048588" });
     const refused = stage.setUp();
     await expect(refused).rejects.toMatchObject({ code: "invalid_request" });
-    await expect(refused).rejects.toThrow(`${stage.names.byId} has cleanup.policy=delete, and needs compact`);
+    await expect(refused).rejects.toThrow(`${stage.names.byId} has cleanup.policy=delete but needs compact`);
     await expect(refused).rejects.toThrow(
-      `${stage.names.tasks("writer")} has max.message.bytes=1048588, and needs at least`,
+      `${stage.names.tasks("writer")} has max.message.bytes=1048588 but needs at least`,
     );
   });
 
@@ -83,7 +83,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
   test("refuses another partition count than that of a live topic", async () => {
     await using stage = await openStage();
     await expect(stage.setUp({ partitions: 3 })).rejects.toThrow(
-      `The topic ${stage.names.artifacts} has 2 partitions, and 3 are asked for.`,
+      `The topic ${stage.names.artifacts} has 2 partitions, but KAFKA_PARTITIONS is 3.`,
     );
   });
 
@@ -103,7 +103,7 @@ describe.runIf(kafkaHere()).concurrent("on a broker", () => {
         Object.fromEntries(keys.map((key) => [key, partitionOf(key, settings.partitions)])),
       );
       await expect(stage.setUp()).rejects.toThrow(
-        `The topic ${topic} has 16 partitions, and 2 are asked for.`,
+        `The topic ${topic} has 16 partitions, but KAFKA_PARTITIONS is 2.`,
       );
     },
   );

@@ -175,7 +175,11 @@ function correlationOf({ task }: DeadLetter): string | undefined {
 function cursor(after: string): number {
   const offset = Number(after);
   if (/^\d{1,15}$/.test(after)) return offset;
-  throw new KhalaError("invalid_request", "`after` is not the `next` of a page of dead letters.", {
-    field: "after",
-  });
+  throw new KhalaError(
+    "invalid_request",
+    "`after` must be the unchanged `next` of the previous page of dead letters.",
+    {
+      field: "after",
+    },
+  );
 }

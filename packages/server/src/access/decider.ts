@@ -24,6 +24,6 @@ export async function checkDecider(
   if (rules.some(({ not }) => not === "requester") && (await requesters()).has(subject))
     throw new KhalaError(
       "subject_mismatch",
-      "Somebody else has to decide this approval, because you made the request.",
+      "You made the request, so somebody else must decide this approval.",
     );
 }

@@ -23,25 +23,22 @@ export function conversationMetrics(meter: Meter) {
     ),
     pending: gauge(
       "khala_conversation_pending",
-      "Entries that somebody took from the group ui and did not settle",
+      "Entries that a program read from the group ui and did not acknowledge",
     ),
     reads: tally("khala_conversation_reads_total", "Entries read by this server's readers"),
-    broadcasts: tally("khala_conversation_broadcasts_total", "Frames given to sockets as they came"),
+    broadcasts: tally("khala_conversation_broadcasts_total", "Frames sent to sockets live"),
     gapReads: counter(
       "khala_conversation_gap_reads_total",
-      "Reads of a log because news was or may be missing",
+      "Reads of a log because entries were or may be missing",
     ),
     slowCloses: counter(
       "khala_conversation_slow_closes_total",
       "Sockets closed because they read too slowly",
     ),
     replays: counter("khala_conversation_replays_total", "Attachments that asked for history"),
-    resyncs: counter(
-      "khala_conversation_resyncs_total",
-      "Clients that had to discard their state, by reason",
-    ),
+    resyncs: counter("khala_conversation_resyncs_total", "Clients told to discard their data, by reason"),
     runs: counter("khala_conversation_runs_total", "Runs that ended, by outcome"),
-    running: gauge("khala_conversation_runs_running", "Runs under way on this server"),
+    running: gauge("khala_conversation_runs_running", "Active runs on this server"),
     takeovers: counter("khala_conversation_takeovers_total", "Runs of dead servers that were marked failed"),
     engines: gauge("khala_conversation_engines", "Engines that are kept for their conversations"),
     trims: counter("khala_conversation_trimmed_entries_total", "Entries removed by retention"),
@@ -49,7 +46,7 @@ export function conversationMetrics(meter: Meter) {
     appendMs: durations(
       meter,
       "khala_conversation_append_seconds",
-      "From an engine's event to its place in the log",
+      "Time from an engine's event until it is in the log",
     ),
   };
   // Alerts see the first failure as an increase only if the series starts at zero.

@@ -46,6 +46,6 @@ export async function commitEach<T>(
 
 /** The error for a writer whose transaction was repeated too often. */
 export function busy(cause: unknown): KhalaError {
-  const message = "The database is too busy to take this now. Try again in a moment.";
+  const message = "The database is overloaded. Try again in a moment.";
   return new KhalaError("unavailable", message, { retry_after_ms: 500 }, { cause });
 }

@@ -164,7 +164,7 @@ test("starts a server again that was killed, at the same address, and stops that
     ),
   );
   await eventually("the log says so", () => lines.some((line) => line.includes("started PostgreSQL again")));
-  expect(lines[0]).toContain("PostgreSQL ended by itself; starting it again");
+  expect(lines[0]).toContain("PostgreSQL stopped unexpectedly; restarting it");
   expect(server.url).toBe(url);
   const next = server.pid;
   await server.stop();

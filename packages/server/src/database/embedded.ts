@@ -184,7 +184,7 @@ function keep(options: EmbeddedOptions, place: Place, port: number, first: Child
       if (stopping.signal.aborted) return;
       log.error(
         { ended: signal ?? code, log: place.logFile },
-        "PostgreSQL ended by itself; starting it again",
+        "PostgreSQL stopped unexpectedly; restarting it",
       );
       restarting = restart();
     });

@@ -61,7 +61,7 @@ export async function migrate(
   try {
     if ((await findPooling(client, () => database.connect())) === "transaction")
       throw new Error(
-        `The pooler in front of PostgreSQL shares its sessions among clients. ${NEEDS_SESSIONS}`,
+        `The connection pooler in front of PostgreSQL shares sessions between clients. ${NEEDS_SESSIONS}`,
       );
     await client.query("SET lock_timeout = '60s'");
     await checkEncoding(client);

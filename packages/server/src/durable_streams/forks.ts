@@ -28,9 +28,13 @@ export async function forkOf(database: Database, source: Stream, request: ForkRe
     });
   const at = sub === 0n ? begin : begin + (await lengthWithin(database, source, begin, sub));
   if (at > MAX_INHERITED_BYTES)
-    throw new KhalaError("payload_too_large", `A fork inherits at most ${MAX_INHERITED_BYTES} bytes.`, {
-      field: "stream-fork-offset",
-    });
+    throw new KhalaError(
+      "payload_too_large",
+      `A fork may inherit at most ${MAX_INHERITED_BYTES} bytes. Fork at an earlier offset.`,
+      {
+        field: "stream-fork-offset",
+      },
+    );
   return { source, at, request: JSON.stringify([source.id, begin, sub].map(String)) };
 }
 

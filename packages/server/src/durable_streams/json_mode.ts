@@ -49,7 +49,7 @@ function parse(text: string): unknown {
     return JSON.parse(text);
   } catch (cause) {
     const message =
-      "The body is not JSON, and this stream holds JSON messages. Send one value, or an array of them.";
+      "The body is not JSON, but this stream has JSON messages. Send one value, or an array of values.";
     throw new KhalaError("invalid_request", message, {}, { cause });
   }
 }

@@ -6,7 +6,7 @@ const missing = (name: string) => () =>
 
 test("names a missing package, the setting that needs it, and how to install it", async () => {
   await expect(loadOptional("ioredis", "REDIS_URL", missing("ioredis"))).rejects.toThrow(
-    "REDIS_URL is set, and the package ioredis is not installed. Run `npm install ioredis`.",
+    "REDIS_URL is set, but the package ioredis is not installed. Run `npm install ioredis`.",
   );
 });
 

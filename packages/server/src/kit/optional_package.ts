@@ -7,7 +7,7 @@ export async function loadOptional<T>(name: string, setting: string, load: () =>
   } catch (cause) {
     const { code, message: reason = "" } = cause as NodeJS.ErrnoException;
     if (code !== "ERR_MODULE_NOT_FOUND" || !reason.includes(name)) throw cause;
-    const message = `${setting} is set, and the package ${name} is not installed. Run \`npm install ${name}\`.`;
+    const message = `${setting} is set, but the package ${name} is not installed. Run \`npm install ${name}\`.`;
     throw new KhalaError("unavailable", message, {}, { cause });
   }
 }

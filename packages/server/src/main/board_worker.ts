@@ -57,7 +57,7 @@ export async function createBoardWorker(app: App, options: KhalaOptions): Promis
     return { blackboard, url: healthServer?.url, stop };
   } catch (error) {
     await stop().catch((failure) =>
-      options.log?.warn({ err: failure.message }, "a failed start left something open"),
+      options.log?.warn({ err: failure.message }, "a part could not be closed after a failed start"),
     );
     throw error;
   }

@@ -30,7 +30,7 @@ const list = z
 
 const topic = z
   .string()
-  .regex(/^[A-Za-z0-9._-]{1,180}$/, "must be legal in the name of a topic")
+  .regex(/^[A-Za-z0-9._-]{1,180}$/, "may only contain letters, digits, dots, underscores and dashes")
   .optional();
 
 /** Every setting: its name in the environment, its check, its default, and what it is for. */
@@ -80,7 +80,7 @@ const SETTINGS = z.object({
     .describe("How to log in to Kafka: plain, scram-sha-256 or scram-sha-512"),
   KAFKA_SASL_USERNAME: z.string().optional().describe("Name to log in to Kafka with"),
   KAFKA_SASL_PASSWORD: z.string().optional().describe("Password to log in to Kafka with"),
-  KAFKA_SSL_ENABLE: flag(false).describe("Speaks TLS with Kafka"),
+  KAFKA_SSL_ENABLE: flag(false).describe("Uses TLS for Kafka"),
   KAFKA_SSL_CA: z.string().optional().describe("Trusted certificates, a file or PEM; unset: the system's"),
   KAFKA_SSL_CERT: z.string().optional().describe("Client certificate, a file or PEM"),
   KAFKA_SSL_KEY: z.string().optional().describe("Private key of the certificate, a file or PEM"),
@@ -92,7 +92,7 @@ const SETTINGS = z.object({
     .describe("Transactional id, unique among live processes; unset: a free slot is taken in PostgreSQL"),
   KAFKA_TOPIC_PREFIX: z
     .string()
-    .regex(/^[A-Za-z0-9._-]{0,60}$/, "must be legal in the name of a topic")
+    .regex(/^[A-Za-z0-9._-]{0,60}$/, "may only contain letters, digits, dots, underscores and dashes")
     .default("flock.")
     .describe("Prefix of the names of topics and groups"),
   KAFKA_TOPIC_ARTIFACTS: topic.describe(
@@ -134,12 +134,12 @@ const SETTINGS = z.object({
     .optional()
     .describe("Bearer key that may call POST /api/sync/token"),
   KHALA_AUTH_CLOCK_SKEW_S: seconds(30, 0, 300).describe("Tolerated clock difference"),
-  KHALA_AUTH_MIN_TTL_S: seconds(60, 1).describe("Shortest life of a token that is minted here"),
-  KHALA_AUTH_MAX_TTL_S: seconds(900, 1).describe("Longest life of a token that is accepted"),
+  KHALA_AUTH_MIN_TTL_S: seconds(60, 1).describe("Shortest lifetime of a minted token"),
+  KHALA_AUTH_MAX_TTL_S: seconds(900, 1).describe("Longest lifetime of an accepted token"),
   KHALA_ORIGINS: list
     .refine((origins) => origins.every((origin) => /^(\*|https?:\/\/[^\s/]+\/?)$/i.test(origin)), {
       error:
-        "An origin has a scheme and no path: https://app.example.com, https://*.example.com, http://localhost:*, or *",
+        "must be origins with a scheme and no path: https://app.example.com, https://*.example.com, http://localhost:*, or *",
     })
     .describe(
       "Origins of pages that may call routes and open sockets, separated by commas; * for all; own host always",
@@ -199,17 +199,16 @@ const SETTINGS = z.object({
   KHALA_MIRROR: z
     .enum(["off", "noop", "convex"])
     .default("off")
-    .describe("Dual publish: a mirror that receives every update"),
-  CONVEX_URL: z.url().optional().describe("Deployment that the convex mirror calls"),
-  CONVEX_MUTATION: z
-    .string()
-    .default("khala:applyUpdates")
-    .describe("Mutation that the convex mirror calls"),
+    .describe("Mirror: a second store that receives every update"),
+  CONVEX_URL: z.url().optional().describe("Deployment that the Convex mirror calls"),
+  CONVEX_MUTATION: z.string().default("khala:applyUpdates").describe("Mutation that the Convex mirror calls"),
   CONVEX_QUERY: z.string().default("khala:versions").describe("Query that `khala parity` calls"),
   CONVEX_SECRET: z
     .string()
     .optional()
-    .describe("Sent to both as `secret`, for them to check: a public function can be called by everyone"),
+    .describe(
+      "Sent as `secret` to the mutation and the query, which must check it: everyone can call a public function",
+    ),
 
   KHALA_CHAT_READER_GRACE_MS: milliseconds(30_000, 0).describe(
     "How long a conversation is still read after its last socket has closed",
@@ -225,9 +224,9 @@ const SETTINGS = z.object({
   ),
   KHALA_CHAT_RUN_TIMEOUT_S: seconds(600, 1).describe("Longest run"),
   KHALA_CHAT_RUN_MAX_BYTES: bytes(4 << 20, 1_024).describe("Largest answer of one run"),
-  KHALA_CHAT_QUEUE: count(20, 0).describe("Messages that wait in one busy conversation"),
+  KHALA_CHAT_QUEUE: count(20, 0).describe("Queued messages per conversation"),
   KHALA_CHAT_ENGINES: count(1_000).describe(
-    "Engines kept for their conversations, and the most live runs of this server",
+    "Engines kept in memory, and the limit of live runs on this server",
   ),
   KHALA_CHAT_ORG_RUNS: whole(1, MAX_COUNT)
     .optional()
@@ -278,15 +277,15 @@ const SETTINGS = z.object({
     "How long artifacts are kept, and on PostgreSQL finished tasks",
   ),
   KHALA_BOARD_LAG_SLOW: count(10_000, 1).describe(
-    "Open tasks of an org for one agent from which it publishes more slowly for that agent",
+    "Open tasks per org and agent from which publishing slows down",
   ),
   KHALA_BOARD_LAG_REFUSE: count(100_000, 1).describe(
-    "Open tasks of an org for one agent from which it may not publish for that agent; all orgs: ten times as many",
+    "Open tasks per org and agent from which publishing is refused; for all orgs together: ten times as many",
   ),
   KHALA_BOARD_PUBLISH_RATE: count(100_000, 1).describe(
     "Artifacts that one org may publish per second on each server",
   ),
-  KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of artifacts, each made from the one before"),
+  KHALA_BOARD_DEPTH: count(32, 1).describe("Longest chain of artifacts that agents derive from each other"),
   KHALA_OPS_INTERVAL_MS: milliseconds(1_000, 100).describe(
     "How often watchers receive an overview of the server; nothing is measured without watchers",
   ),
@@ -357,7 +356,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (config.KHALA_BOARD_LAG_SLOW >= config.KHALA_BOARD_LAG_REFUSE)
     throw new Error("KHALA_BOARD_LAG_SLOW must be below KHALA_BOARD_LAG_REFUSE.");
   if (config.KHALA_AUTH_MIN_TTL_S > config.KHALA_AUTH_MAX_TTL_S)
-    throw new Error("KHALA_AUTH_MIN_TTL_S is above KHALA_AUTH_MAX_TTL_S.");
+    throw new Error("KHALA_AUTH_MIN_TTL_S must not be above KHALA_AUTH_MAX_TTL_S.");
   return Object.freeze(config);
 }
 

@@ -41,7 +41,7 @@ export function openHealth({
   async function conversationState(): Promise<DependencyState> {
     // Load balancers send new requests to other servers.
     if (conversations.draining)
-      return { state: "unavailable", message: "The server shuts down, and completes its running answers." };
+      return { state: "unavailable", message: "The server is shutting down and completes its active runs." };
     // In Postgres their state is the database's.
     if (!config.REDIS_URL) return { state: "ok", backend: "postgres" };
     const started = performance.now();
@@ -49,7 +49,7 @@ export function openHealth({
       await chatLog.bounds(["chat:health"]);
       return { state: "ok", backend: "redis", latency_ms: Math.round(performance.now() - started) };
     } catch (error) {
-      const message = `${(error as Error).message} Conversations wait for it. See docs/runbooks/REDIS_FAILOVER.md.`;
+      const message = `${(error as Error).message} Conversations wait for Redis. See docs/runbooks/REDIS_FAILOVER.md.`;
       return { state: "degraded", backend: "redis", message };
     }
   }
@@ -133,7 +133,7 @@ export function openWorkerHealth(context: Pick<Context, "clock">, config: Config
         return {
           blackboard: {
             state: "unavailable",
-            message: "The worker is starting or stopping: it takes no tasks.",
+            message: "The worker is starting or stopping and takes no tasks.",
           },
         };
       const [database, blackboard] = await Promise.all([
@@ -175,7 +175,7 @@ async function blackboardState(
 ): Promise<DependencyState> {
   const backend = config.KAFKA_BOOTSTRAP_SERVERS ? "kafka" : "postgres";
   const problems = blackboard.problems();
-  const message = `${problems.join(", ")}. \`khala set-aside\` lists those that need a decision; the others are tried again, and the log has their errors.`;
+  const message = `${problems.join(", ")}. \`khala set-aside\` lists the items that need a decision. The others are retried, and the log has their errors.`;
   const working: DependencyState =
     problems.length > 0 ? { state: "degraded", backend, message } : { state: "ok", backend };
   // In Postgres the rest of its state is the database's.
@@ -193,5 +193,5 @@ async function blackboardState(
     }),
     (error: Error) => failed(error.message),
   );
-  return withTimeout(clock, BOARD_MS, asked, failed(`There was no answer within ${BOARD_MS} ms.`));
+  return withTimeout(clock, BOARD_MS, asked, failed(`No answer within ${BOARD_MS} ms.`));
 }

@@ -107,6 +107,6 @@ export async function loadKafkaDriver(): Promise<KafkaDriver> {
       missing = error;
     }
   }
-  const message = `KAFKA_BOOTSTRAP_SERVERS is set, and the driver ${DRIVER} is not installed. Run \`npm install ${DRIVER}\`.`;
+  const message = `KAFKA_BOOTSTRAP_SERVERS is set, but the driver ${DRIVER} is not installed. Run \`npm install ${DRIVER}\`.`;
   throw new KhalaError("unavailable", message, {}, { cause: missing });
 }

@@ -219,7 +219,7 @@ export async function createKhala(
     };
   } catch (error) {
     await stop().catch((failure) =>
-      options.log?.warn({ err: failure.message }, "a failed start left something open"),
+      options.log?.warn({ err: failure.message }, "a part could not be closed after a failed start"),
     );
     throw error;
   }

@@ -26,7 +26,7 @@ export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
       "pushes_dropped_total",
       "Subscriptions dropped because their socket stayed too slow, by topic",
     ),
-    resumes: counter("resumes_total", "Subscriptions that came back with a cursor (reconnects), by topic"),
+    resumes: counter("resumes_total", "Subscriptions resumed with a cursor (reconnects), by topic"),
     stale: counter("stale_cursors_total", "Cursors answered with stale_cursor, by topic and reason"),
     reads: counter("journal_reads_total", "Reads of the journal, by topic"),
     readFailures: counter("read_failures_total", "Reads of the journal that failed, by topic"),
@@ -34,7 +34,7 @@ export function syncMetrics(meter: Meter, topics: readonly string[] = []) {
     catchUp: duration("catch_up_seconds", "Time from a subscribe with a cursor until it was live"),
     commitToPush: duration("commit_to_push_seconds", "Time from the journal row to the first push of it"),
     retention: counter("retention_runs_total", "Retention passes, by outcome"),
-    mirror: counter("mirror_updates_total", "Updates given to the mirror, by topic and outcome"),
+    mirror: counter("mirror_updates_total", "Updates sent to the mirror, by topic and outcome"),
   };
   const { writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures } = metrics;
   const byTopic = [writes, writeFailures, updates, pushes, retried, dropped, resumes, reads, readFailures];

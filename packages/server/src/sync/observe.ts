@@ -20,17 +20,17 @@ export function observeSync(context: Context, options: ObserveOptions): () => vo
   const gauge = (name: string, description: string) =>
     meter.createObservableGauge(`khala_sync_${name}`, { description });
   const head = gauge("topic_head", "Newest watermark in the database, by topic");
-  const floor = gauge("oldest_watermark", "Lowest position that can be resumed from, by topic");
+  const floor = gauge("oldest_watermark", "Lowest position that clients can resume from, by topic");
   const lag = gauge("topic_lag", "Journal rows that this server has not read yet, by topic");
-  const stalled = gauge(
-    "topic_stalled",
-    "1 while there is a backlog that has not moved for the stall time, by topic",
-  );
+  const stalled = gauge("topic_stalled", "1 while a backlog has not moved for KHALA_STALL_S, by topic");
   const live = gauge("live_subscriptions", "Subscriptions that are live, by topic");
   const rows = gauge("journal_rows", "Rows of the journal, by topic");
   const age = gauge("journal_oldest_age_seconds", "Age of the oldest journal row in seconds, by topic");
   const bytes = gauge("journal_bytes", "Size of the journal on disk, indexes included");
-  const position = gauge("projection_lag", "Authority events that a projection has not taken yet, by topic");
+  const position = gauge(
+    "projection_lag",
+    "Authority events that a projection has not applied yet, by topic",
+  );
   const failed = gauge("failed_streams", "Streams that a projection has set aside, by topic");
   const keep = gauge("retention_keep_seconds", "Age at which retention removes a journal row, in seconds");
   const polled = gauge("poll_age_seconds", "Seconds since the database last answered this server");

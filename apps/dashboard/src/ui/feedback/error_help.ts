@@ -14,7 +14,7 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
   invalid_request: help(
     "Invalid request",
     "A field is missing or has a value that is not allowed.",
-    "Correct what the message names, then send it again.",
+    "Correct the field that the message names, then send it again.",
   ),
   missing_authorization: help("No token", "This server requires a token.", NEW_TOKEN),
   invalid_token: help(
@@ -66,12 +66,12 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
   ),
   idempotency_conflict: help(
     "Idempotency conflict",
-    "The idempotency key was used for another content.",
-    "Send the new content with a key of its own.",
+    "The idempotency key was already used for other content.",
+    "Send the new content with a new key.",
   ),
   run_begun: help(
     "Already begun",
-    "The message does not wait in the queue any more.",
+    "The message is no longer queued.",
     "Stop the run, or send another message.",
   ),
   stale_cursor: help(
@@ -79,19 +79,23 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "Retention removed updates after this position.",
     "Nothing to do: the client fetches the full state again.",
   ),
-  payload_too_large: help("Payload too large", "The request exceeds the size limit.", "Send less at a time."),
+  payload_too_large: help(
+    "Payload too large",
+    "The request exceeds the size limit.",
+    "Send less data per request.",
+  ),
   limit_exceeded: help("Limit exceeded", "A server limit was reached.", "Wait a moment, then retry."),
   slow_consumer: help(
     "Slow consumer",
     "The server sent more than this connection could take.",
-    "Nothing to do: it resumes where it stopped. Subscribe to less if it happens often.",
+    "Nothing to do: the client resumes where it stopped. Subscribe to fewer topics if it happens often.",
   ),
   idle_timeout: help(
     "Idle timeout",
     "No heartbeat arrived in time.",
     "Nothing to do: the client reconnects.",
   ),
-  overloaded: help("Server overloaded", "The server takes no more work at the moment.", RETRIES),
+  overloaded: help("Server overloaded", "The server is at its limit.", RETRIES),
   unavailable: help(
     "Server not reachable",
     "The server is stopped, or the network or one of its backends is down.",
@@ -107,7 +111,7 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
 
 /** The help for a code; an unknown one gets a generic text. */
 export function errorHelp(code: string): ErrorHelp {
-  const unknown = help("Request failed", "There is no help for this code.", "See docs/protocol/ERRORS.md.");
+  const unknown = help("Request failed", "No help for this code.", "See docs/protocol/ERRORS.md.");
   return KNOWN[code] ?? unknown;
 }
 

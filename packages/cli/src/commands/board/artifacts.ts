@@ -23,7 +23,7 @@ export async function artifacts(options: ArtifactOptions): Promise<void> {
   const path = `${PATH}?${query}`;
   const { artifacts = [] } = await callWithScope<ArtifactListJson>(options, SCOPES.blackboardRead, path);
   if (options.json) return artifacts.forEach((artifact) => void print(JSON.stringify(artifact)));
-  if (artifacts.length === 0) return print("There are no such artifacts among the newest.");
+  if (artifacts.length === 0) return print("No matching artifacts among the newest.");
   const rows = artifacts.map(
     ({ id = "", type = "", created_at = "", produced_by = "", correlation_id = "", payload }) => [
       id,

@@ -40,8 +40,8 @@ export async function lag(options: ServerOptions): Promise<void> {
 }
 
 const CONTROLS = {
-  pause: { state: "paused", text: "takes no new tasks; running ones continue" },
-  resume: { state: "running", text: "takes tasks again" },
+  pause: { state: "paused", text: "starts no new tasks; running ones continue" },
+  resume: { state: "running", text: "is resumed" },
   cancel: {
     state: "cancelled",
     text: "is cancelled: running tasks stop, queued ones become dead letters, new ones run",

@@ -33,7 +33,7 @@ export async function correlations(options: CorrelationOptions): Promise<void> {
     .sort((a, b) => (b.updated_at ?? "").localeCompare(a.updated_at ?? ""))
     .slice(0, options.limit ?? DEFAULT_LIMIT);
   if (options.json) return newest.forEach((correlation) => void print(JSON.stringify(correlation)));
-  if (newest.length === 0) return print("There are no correlations.");
+  if (newest.length === 0) return print("No correlations.");
   for (const line of table(newest).split("\n")) print(truncate(line));
 }
 

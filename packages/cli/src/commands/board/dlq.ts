@@ -78,7 +78,7 @@ export async function replayDeadLetters(
   const { call } = await connect(agent, options, SCOPES.blackboardWrite);
   for (const id of ids) {
     const answer = await call<ReplayResponseJson>(`/${encodeURIComponent(id)}/replay`, body);
-    const text = answer.status === "replayed" ? "runs again" : "was replayed before";
+    const text = answer.status === "replayed" ? "runs again" : "was already replayed";
     print(options.json ? JSON.stringify({ id, ...answer }) : `${id} ${text}.`);
   }
 }
@@ -106,10 +106,10 @@ export async function replayAllDeadLetters(
   }
   if (options.json) return print(JSON.stringify(total));
   const besides = [
-    total.already_replayed > 0 && ` ${total.already_replayed} were replayed before.`,
-    total.undecodable > 0 && ` ${total.undecodable} cannot be decoded, and so not be replayed.`,
+    total.already_replayed > 0 && ` ${total.already_replayed} were already replayed.`,
+    total.undecodable > 0 && ` ${total.undecodable} cannot be decoded, so they were not replayed.`,
   ];
-  print(`${total.replayed} dead letters of ${agent} run again.${besides.filter(Boolean).join("")}`);
+  print(`${total.replayed} dead letters of ${agent} replayed.${besides.filter(Boolean).join("")}`);
 }
 
 /** The number of an agent's dead letters, from the list of agents. */

@@ -53,7 +53,7 @@ export async function readPayload(given: string): Promise<unknown> {
       ? await text(process.stdin)
       : given.startsWith("@")
         ? await readFile(given.slice(1), "utf8").catch((cause) => {
-            const advice = "A payload that begins with @ is the name of a file.";
+            const advice = "A payload that starts with @ names a file.";
             throw new Failure(`${source} cannot be read: ${cause.message}. ${advice}`, EXIT.usage, { cause });
           })
         : given;

@@ -45,7 +45,7 @@ export async function listSetAside(options: SetAsideOptions): Promise<void> {
 export async function retrySetAside(id: string, options: SetAsideOptions): Promise<void> {
   const call = await connect(options);
   await call(`/${encodeURIComponent(id)}/retry`, "POST");
-  print(options.json ? JSON.stringify({ id, retried: true }) : `${id} is processed again.`);
+  print(options.json ? JSON.stringify({ id, retried: true }) : `${id} is retried.`);
 }
 
 /** `khala set-aside discard`: deletes an item. */

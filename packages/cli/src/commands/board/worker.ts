@@ -26,16 +26,16 @@ export async function worker(options: WorkerOptions): Promise<void> {
     const app = await loadApp(options.app);
     const agents = app.agents.map(({ name }) => name);
     if (agents.length === 0) {
-      const advice = "Give defineApp some, or name another app with --app.";
+      const advice = "Add agents to defineApp, or name another app with --app.";
       throw new Failure(`The app has no agents. ${advice}`, EXIT.usage);
     }
     const running = await createBoardWorker(app, { config: { ...config, DATABASE_URL: url }, log });
     const { url: address } = running;
     const watch = address
-      ? `their state is at ${address}/metrics and ${address}/readyz`
+      ? `metrics at ${address}/metrics, health at ${address}/readyz`
       : "set KHALA_WORKER_PORT to monitor them";
     // At any log level: this line is the only sign that the worker runs.
-    log.child({}, { level: "info" }).info({ agents, address }, `the agents are at work; ${watch}`);
+    log.child({}, { level: "info" }).info({ agents, address }, `the agents are running; ${watch}`);
     return running;
   });
 }

@@ -39,7 +39,11 @@ export class AppendStore {
 
   /** The stored appends, oldest first. */
   async load(): Promise<readonly StoredAppend[]> {
-    const found = await this.#try("storage_unreadable", "Unsent appends are not sent.", () => this.#read());
+    const found = await this.#try(
+      "storage_unreadable",
+      "Stored appends could not be read and are not sent.",
+      () => this.#read(),
+    );
     const appends = (found?.documents ?? []).flatMap(({ key, version, payload }) =>
       version === FORMAT && isAppend(payload) ? [{ ...payload, key }] : [],
     );
@@ -49,14 +53,18 @@ export class AppendStore {
   put({ key, ...append }: StoredAppend): void {
     // As it is sent: without what JSON leaves out.
     const document = { key, version: FORMAT, hash: "", payload: JSON.parse(JSON.stringify(append)) };
-    void this.#try("storage_failed", "An append is lost when the page is left.", () =>
-      this.#change([document], []),
+    void this.#try(
+      "storage_failed",
+      "An append could not be stored: it is lost if the page is closed before it is sent.",
+      () => this.#change([document], []),
     );
   }
 
   remove(key: string): void {
-    void this.#try("storage_failed", "A sent append is sent again, without effect.", () =>
-      this.#change([], [key]),
+    void this.#try(
+      "storage_failed",
+      "A sent append could not be removed from the storage: it is sent again, without effect.",
+      () => this.#change([], [key]),
     );
   }
 

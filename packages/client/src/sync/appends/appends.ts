@@ -34,7 +34,7 @@ export interface OwnAppends {
   close(): Promise<void>;
 }
 
-const ANOTHER_PERSON = "The token is another person's now. What was not sent before is dropped.";
+const ANOTHER_PERSON = "The token belongs to another subject now. Unsent appends are dropped.";
 const CLOSED = "The client was closed before the server answered.";
 
 /** Opens the queue of appends. */
@@ -115,7 +115,7 @@ class AppendQueue {
       if (known.has(append.key)) continue;
       const { path, id } = append;
       this.#send(this.#entry(append)).catch((error) => {
-        const message = `An append to ${path}/${id} that was made before the page was left was not accepted.`;
+        const message = `An append to ${path}/${id} from before the page was closed was refused.`;
         if (this.#store) this.#options.log({ level: "error", event: "append_refused", message, error });
       });
     }
@@ -265,7 +265,7 @@ class AppendQueue {
   /** A conflict names what to read. */
   #explain(error: KhalaError, { shown: { path, id }, expectedSeq = "0" }: Entry): KhalaError {
     if (error.code !== "sequence_conflict") return error;
-    const read = `\`sync.events("${path}", "${id}", { after: "${expectedSeq}" })\` has the events since.`;
+    const read = `Read the newer events with \`sync.events("${path}", "${id}", { after: "${expectedSeq}" })\`.`;
     return new KhalaError(error.code, `${error.message} ${read}`, error.details, { cause: error });
   }
 

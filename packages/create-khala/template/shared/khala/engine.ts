@@ -4,7 +4,7 @@ import { aiSdk, defineEngine, type EngineFactory } from "@khala/server/engines";
 const scripted = defineEngine({
   async *run({ message, history }) {
     yield { status: { text: "Thinking" } };
-    const answer = `You said "${message}". Set MODEL, and a model answers. Messages before: ${history.length}.`;
+    const answer = `You said "${message}". Set MODEL to get answers from a model. Messages before: ${history.length}.`;
     for (const word of answer.split(/(?<= )/)) yield { text_delta: { text: word } };
   },
 });

@@ -48,7 +48,7 @@ export function boardMetrics(
     breakersOpen: gauge("khala_board_breakers_open", "Orgs whose circuit breaker is not closed, by agent"),
     slotsFree: gauge("khala_board_slots_free", "Free execution slots on this server"),
     slotsWaiting: gauge("khala_board_slots_waiting", "Tasks that wait for an execution slot on this server"),
-    lag: gauge("khala_board_lag", "Records that a reader can read and has not, by reader and partition"),
+    lag: gauge("khala_board_lag", "Records that a reader has not read yet, by reader and partition"),
     lagHigh: gauge("khala_board_lag_high", "The same, including records held back by open transactions"),
     /** Counts an artifact. Publishers of every org choose types, which must stay private here: all of them share one label. */
     published(type: string): void {

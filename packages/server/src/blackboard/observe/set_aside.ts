@@ -44,7 +44,7 @@ export function openSetAside(
       for (const [loop, items] of loops) result.observe(current(items) + storedOf(loop), { loop });
     });
   const refusals = telemetry.meter.createCounter("khala_board_refused_total", {
-    description: "What a loop of the board could not process for good",
+    description: "Items that a loop of the board refused for good",
   });
   // Alerts see the first failure as an increase only if the series start at zero.
   for (const loop of [...LOOPS, ...STORING_LOOPS]) loops.set(loop, new Map());
@@ -75,7 +75,7 @@ export function openSetAside(
       if (items.size > MAX_ITEMS) items.delete(items.keys().next().value!);
       failures.add(1, { loop });
       const facts = { err: (error as Error).message, service: loop, org, item: name, failures: count };
-      log.warn(facts, "could not process an item; it is set aside and tried again");
+      log.warn(facts, "could not process an item; it is set aside and retried");
       if (count >= LISTED_FROM) stored?.failing({ loop, org, name }, error);
       return count;
     },
@@ -86,7 +86,7 @@ export function openSetAside(
     },
     refused(service, fields, error) {
       const facts = { err: (error as Error).message, service, ...fields };
-      log.error(facts, "an item was refused for good; it is kept aside until it is retried or discarded");
+      log.error(facts, "an item was refused for good; it is set aside until it is retried or discarded");
       refusals.add(1, { service });
       stored?.recount();
     },

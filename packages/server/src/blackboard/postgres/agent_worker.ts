@@ -320,7 +320,7 @@ export class AgentWorker implements Service {
 
   #report({ task }: Claim): void {
     const what = { agent: this.agent, task: task.id, attempt: task.attempt };
-    this.#context.log.warn(what, "the claim on a task was lost: what came of it is thrown away");
+    this.#context.log.warn(what, "the claim on a task was lost: its outcome is discarded");
   }
 
   async #giveBack(claims: readonly Claim[], begun: boolean): Promise<void> {
@@ -331,7 +331,7 @@ export class AgentWorker implements Service {
       .catch((error) =>
         this.#context.log.warn(
           { err: error.message, agent: this.agent },
-          "claims were not given back; they expire",
+          "claims were not released; they expire",
         ),
       );
   }

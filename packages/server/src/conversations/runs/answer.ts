@@ -188,7 +188,7 @@ async function runEngine(
       broken = true;
       abort.abort(engineFailure(context, run, error));
     },
-    (error) => log.error({ err: error, run: id }, "a run that has ended left an error behind"),
+    (error) => log.error({ err: error, run: id }, "an error after the end of a run was not caught"),
   );
   const push = publishWithFiles(files, run, (event: EventJson) => {
     bytes += event.text_delta ? Buffer.byteLength(event.text_delta.text ?? "") : JSON.stringify(event).length;

@@ -45,7 +45,7 @@ export class RunReporter {
       } catch (error) {
         const details = { err: (error as Error).message, run: run.runId, type };
         if (attempt + 1 >= MAX_ATTEMPTS)
-          return log.error(details, "an event of a run could not be appended and is given up");
+          return log.error(details, "an event of a run could not be appended and was dropped");
         log.warn(details, "an event of a run could not be appended and is retried");
         await sleep(clock, backoff(attempt, random, { base: 200, cap: 2_000 }));
       }

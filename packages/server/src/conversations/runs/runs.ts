@@ -315,7 +315,7 @@ export function openRuns(context: Context, options: RunsOptions): Runs {
   /** Of engines that are asked whether they can continue a run, and are not running it yet. */
   const asking = new RunScope(strayOfFactory, strayOfFactory);
   function strayOfFactory(error: unknown): void {
-    logger.error({ err: error }, "an engine's factory left an error behind");
+    logger.error({ err: error }, "an engine's factory failed after it was done");
   }
 
   const atCapacity = () => draining || all.size + reserved.size >= options.maxRuns;

@@ -172,7 +172,7 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
       await recover(conversation);
     } catch (error) {
       const details = { err: (error as Error).message, conversation: conversation.convId };
-      context.log.warn(details, "a waiting run could not go on here");
+      context.log.warn(details, "a waiting run could not continue on this server");
       options.wakeOthers();
     }
   }

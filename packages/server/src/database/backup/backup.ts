@@ -43,7 +43,7 @@ export async function backUp(client: pg.Client, options: BackUpOptions): Promise
   const { rows: schema } = await client.query(
     "SELECT to_regclass('runtime.schema_files') IS NULL AS missing",
   );
-  if (schema[0].missing) throw new Error("This database has no data of Khala. Check DATABASE_URL.");
+  if (schema[0].missing) throw new Error("This database has no Khala data. Check DATABASE_URL.");
   const tables = await readTables(client);
   const backup: NewBackup = {
     khala,

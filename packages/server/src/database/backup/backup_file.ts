@@ -180,7 +180,7 @@ export class BackupReader implements AsyncDisposable {
   async #frame(): Promise<Buffer> {
     const length = await this.#take(4);
     const size = length.readUInt32BE();
-    if (size > MAX_FRAME) throw this.#damaged("a part is longer than any can be");
+    if (size > MAX_FRAME) throw this.#damaged("a part is longer than the limit");
     const data = await this.#take(size);
     this.#hash.update(length).update(data);
     return data;
@@ -218,11 +218,11 @@ function parseHeader(file: string, line: Buffer): BackupHeader {
   if (format !== "khala-backup") throw notABackup(file);
   if (version !== FORMAT)
     throw new Error(
-      `The backup ${file} has the format ${version}, and this Khala reads ${FORMAT}. Restore it with the Khala that made it.`,
+      `The backup ${file} has format ${version}; this Khala reads format ${FORMAT}. Restore it with the Khala version that made it.`,
     );
   return headerSchema.parse(header);
 }
 
 function notABackup(file: string): Error {
-  return new Error(`${file} is not a backup of Khala. Name a file that \`khala backup\` has written.`);
+  return new Error(`${file} is not a Khala backup. Name a file that \`khala backup\` wrote.`);
 }

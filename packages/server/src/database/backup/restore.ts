@@ -28,7 +28,7 @@ export async function checkBackup(file: string): Promise<void> {
   if (schema === tablesHash()) return;
   throw new Error(
     `The backup ${file} was made by Khala ${khala} with another database schema. ` +
-      "Restore it with the version that made it, then start this one on that database: it updates the schema, or says why it cannot.",
+      "Restore it with the version that made it. Then start this version on that database: it updates the schema, or says why it cannot.",
   );
 }
 
@@ -107,9 +107,7 @@ async function compare(reader: BackupReader, counted: readonly number[]): Promis
   for (const [index, rows] of counted.entries()) {
     if (rows === expected[index]) continue;
     const { name } = reader.header.tables[index]!;
-    throw new Error(
-      `The table ${name} has ${rows} rows, and ${expected[index]} were backed up. Use another backup.`,
-    );
+    throw new Error(`The table ${name} has ${rows} rows instead of ${expected[index]}. Use another backup.`);
   }
   return { tables: counted.length, rows: counted.reduce((sum, rows) => sum + rows, 0) };
 }
@@ -160,6 +158,6 @@ async function refuseRows(client: pg.Client): Promise<void> {
   if (filled.length === 0) return;
   const some = filled.slice(0, 5).join(", ");
   throw new Error(
-    `The database has data already (in ${some}${filled.length > 5 ? ", …" : ""}). Add --replace to delete it and restore, or name an empty database.`,
+    `The database already has data (in ${some}${filled.length > 5 ? ", …" : ""}). Add --replace to delete it, or name an empty database.`,
   );
 }

@@ -20,7 +20,7 @@ CREATE INDEX board_outbox_due ON runtime.board_outbox (due_at, outbox_id);
 CREATE INDEX board_outbox_scheduled ON runtime.board_outbox (org_id, correlation_id, not_before) WHERE not_before IS NOT NULL;
 CREATE INDEX board_outbox_correlation ON runtime.board_outbox (correlation_id, org_id) WHERE correlation_id IS NOT NULL;
 
--- What a loop of the board could not process for good, with its error, until somebody retries or discards it; and what a
+-- Items that a loop of the board refused for good, with its error, until somebody retries or discards it; and what a
 -- loop has failed to process several times, for as long as it goes on failing.
 CREATE TABLE runtime.board_set_aside (
   item_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

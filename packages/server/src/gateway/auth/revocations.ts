@@ -171,7 +171,7 @@ export function openStoredRevocations(
 
   const reject = quotas.add({
     name: "revocations",
-    of: "revocations that are in force",
+    of: "active revocations",
     limit: maxPerOrg,
     async inUse(org) {
       const [row] = await database.query<{ n: number }>({

@@ -147,7 +147,7 @@ test("refuses to restore into a database with data, and replaces it on request",
   await createBackup({ config, file });
   await first.write({ key: "run:2", version: 1, org: "acme", payload: { text: "lost" } });
   await first[Symbol.asyncDispose]();
-  await expect(restoreBackup({ config, file })).rejects.toThrow(/The database has data already .*--replace/);
+  await expect(restoreBackup({ config, file })).rejects.toThrow(/The database already has data .*--replace/);
 
   await restoreBackup({ config, file, replace: true });
   await using second = await startServer(own.url);
@@ -195,9 +195,9 @@ test("refuses a backup of another schema or format, and any other file, and says
     /another database schema\. Restore it with the version that made it/,
   );
   await edit(/"version":1/, `"version":2`);
-  await expect(restoreBackup({ config, file })).rejects.toThrow(/has the format 2, and this Khala reads 1/);
+  await expect(restoreBackup({ config, file })).rejects.toThrow(/has format 2; this Khala reads format 1/);
   await writeFile(file, "-- PostgreSQL database dump\n");
-  await expect(restoreBackup({ config, file })).rejects.toThrow(/is not a backup of Khala/);
+  await expect(restoreBackup({ config, file })).rejects.toThrow(/is not a Khala backup/);
   await expect(verifyBackup({ file: join(folder, "none") })).rejects.toThrow(/cannot be opened: ENOENT/);
 });
 

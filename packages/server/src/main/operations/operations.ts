@@ -201,7 +201,7 @@ function modelOf(app: App, topic: string): Model {
   const model = app.models.byTopic(topic);
   if (model) return model;
   const known = app.models.all.map((each) => each.topic).join(", ");
-  throw new KhalaError("not_found", `There is no topic "${topic}". The app has: ${known}.`, {
+  throw new KhalaError("not_found", `There is no topic "${topic}". Topics of this app: ${known}.`, {
     field: "topic",
   });
 }

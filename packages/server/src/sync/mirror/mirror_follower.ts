@@ -115,7 +115,7 @@ export function startMirrorFollower(
       return false;
     }
     metrics.mirror.add(updates.length, { topic, outcome: "published" });
-    if (failures > 0) context.log.info({ topic, sink: sink.name, failures }, "the mirror works again");
+    if (failures > 0) context.log.info({ topic, sink: sink.name, failures }, "the mirror answers again");
     failures = 0;
     rows = Math.min(MAX_ROWS, rows * 2);
     return true;
@@ -160,7 +160,7 @@ export function startMirror(
     models.all.map((model) => [model.topic, startMirrorFollower(model, context, { ...limits, ...options })]),
   );
   const gauge = context.telemetry.meter.createObservableGauge("khala_sync_mirror_lag", {
-    description: "Journal rows that the mirror has not got yet, by topic",
+    description: "Journal rows that the mirror has not received yet, by topic",
   });
   const observe = (result: ObservableResult) => {
     if (!options.active()) return;

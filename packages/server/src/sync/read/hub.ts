@@ -118,7 +118,10 @@ export function openHub(context: Context, options: HubOptions): Hub {
         .get(topic)
         ?.refresh()
         .catch((error) =>
-          context.log.debug({ err: error.message, topic }, "a hinted read failed; the poll repeats it"),
+          context.log.debug(
+            { err: error.message, topic },
+            "a read after a wake-up failed; the poll repeats it",
+          ),
         );
     },
     recheck: () => wake.wake(),

@@ -17,7 +17,7 @@ export const file_openagents_blackboard_v1_artifact: GenFile = /*@__PURE__*/
   fileDesc("CidvcGVuYWdlbnRzL2JsYWNrYm9hcmQvdjEvYXJ0aWZhY3QucHJvdG8SGG9wZW5hZ2VudHMuYmxhY2tib2FyZC52MSL6AwoIQXJ0aWZhY3QSCgoCaWQYASABKAkSDAoEdHlwZRgCIAEoCRInCgdwYXlsb2FkGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEisKDmNvcnJlbGF0aW9uX2lkGAQgASgJSABSDmNvcnJlbGF0aW9uX2lkiAEBEikKDXBhcnRpdGlvbl9rZXkYBSABKAlIAVINcGFydGl0aW9uX2tleYgBARIMCgR0YWdzGAYgAygJEiAKC3Byb2R1Y2VkX2J5GAcgASgJUgtwcm9kdWNlZF9ieRI4Cgp2aXNpYmlsaXR5GAggASgLMiQub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlZpc2liaWxpdHkSDwoHdmVyc2lvbhgJIAEoBRIYCgt0cmFjZXBhcmVudBgKIAEoCUgCiAEBEh4KCmNyZWF0ZWRfYXQYCyABKAlSCmNyZWF0ZWRfYXQSFgoGb3JnX2lkGAwgASgJUgZvcmdfaWQSDQoFZGVwdGgYDSABKAUSQgoMY29udmVyc2F0aW9uGBQgASgLMiwub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkNvbnZlcnNhdGlvbk9yaWdpbkIRCg9fY29ycmVsYXRpb25faWRCEAoOX3BhcnRpdGlvbl9rZXlCDgoMX3RyYWNlcGFyZW50IkIKEkNvbnZlcnNhdGlvbk9yaWdpbhIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhIKCmdlbmVyYXRpb24YAiABKAMiOgoKVmlzaWJpbGl0eRIMCgRraW5kGAEgASgJEg4KBmxhYmVscxgCIAMoCRIOCgZhZ2VudHMYAyADKAki/gEKBFRhc2sSCgoCaWQYASABKAkSDQoFYWdlbnQYAiABKAkSNQoJYXJ0aWZhY3RzGAMgAygLMiIub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkFydGlmYWN0EgsKA2tleRgEIAEoCRIPCgdhdHRlbXB0GAUgASgFEiEKCXJlcGxheV9pZBgGIAEoCUgAUglyZXBsYXlfaWSIAQESJQoLYXBwcm92ZWRfYnkYByABKAlIAVILYXBwcm92ZWRfYnmIAQESHgoKY3JlYXRlZF9hdBgIIAEoCVIKY3JlYXRlZF9hdEIMCgpfcmVwbGF5X2lkQg4KDF9hcHByb3ZlZF9ieSJVCgdGYWlsdXJlEg0KBWNsYXNzGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSEgoFc3RhY2sYAyABKAlIAIgBARIMCgRraW5kGAQgASgJQggKBl9zdGFjayKiAgoKRGVhZExldHRlchIKCgJpZBgBIAEoCRINCgVhZ2VudBgCIAEoCRIxCgR0YXNrGAMgASgLMh4ub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLlRhc2tIAIgBARIyCgdmYWlsdXJlGAQgASgLMiEub3BlbmFnZW50cy5ibGFja2JvYXJkLnYxLkZhaWx1cmUSEAoIYXR0ZW1wdHMYBSABKAUSHAoJZmFpbGVkX2F0GAYgASgJUglmYWlsZWRfYXQSDgoGb3JpZ2luGAcgASgJEhAKA3JhdxgIIAEoCUgBiAEBEiEKCXJlcGxheV9pZBgJIAEoCUgCUglyZXBsYXlfaWSIAQFCBwoFX3Rhc2tCBgoEX3Jhd0IMCgpfcmVwbGF5X2lkYgZwcm90bzM", [file_google_protobuf_struct]);
 
 /**
- * Something that an agent or a program has made for others to work with.
+ * A typed, immutable message on the blackboard.
  *
  * @generated from message openagents.blackboard.v1.Artifact
  */
@@ -42,7 +42,7 @@ export type Artifact = Message<"openagents.blackboard.v1.Artifact"> & {
   payload?: Value | undefined;
 
   /**
-   * What belongs together: everything that came of one request.
+   * The correlation: all artifacts and tasks that follow from one request.
    *
    * @generated from field: optional string correlation_id = 4 [json_name = "correlation_id"];
    */
@@ -114,7 +114,7 @@ export type Artifact = Message<"openagents.blackboard.v1.Artifact"> & {
 };
 
 /**
- * Something that an agent or a program has made for others to work with.
+ * A typed, immutable message on the blackboard.
  *
  * @generated from message openagents.blackboard.v1.Artifact
  */
@@ -139,7 +139,7 @@ export type ArtifactJson = {
   payload?: ValueJson;
 
   /**
-   * What belongs together: everything that came of one request.
+   * The correlation: all artifacts and tasks that follow from one request.
    *
    * @generated from field: optional string correlation_id = 4 [json_name = "correlation_id"];
    */

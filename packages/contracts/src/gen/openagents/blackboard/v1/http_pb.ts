@@ -305,7 +305,7 @@ export const AgentListSchema: GenMessage<AgentList, {jsonType: AgentListJson}> =
   messageDesc(file_openagents_blackboard_v1_http, 5);
 
 /**
- * An agent, what it consumes, and how it is.
+ * An agent, the types it consumes, and its state.
  *
  * @generated from message openagents.blackboard.v1.AgentState
  */
@@ -335,14 +335,14 @@ export type AgentState = Message<"openagents.blackboard.v1.AgentState"> & {
   waiting: bigint;
 
   /**
-   * Tasks under way on all servers.
+   * Running tasks on all servers.
    *
    * @generated from field: int64 running = 5;
    */
   running: bigint;
 
   /**
-   * On all servers, ever.
+   * Total across all servers since installation.
    *
    * @generated from field: int64 done = 6;
    */
@@ -367,7 +367,7 @@ export type AgentState = Message<"openagents.blackboard.v1.AgentState"> & {
 };
 
 /**
- * An agent, what it consumes, and how it is.
+ * An agent, the types it consumes, and its state.
  *
  * @generated from message openagents.blackboard.v1.AgentState
  */
@@ -397,14 +397,14 @@ export type AgentStateJson = {
   waiting?: string;
 
   /**
-   * Tasks under way on all servers.
+   * Running tasks on all servers.
    *
    * @generated from field: int64 running = 5;
    */
   running?: string;
 
   /**
-   * On all servers, ever.
+   * Total across all servers since installation.
    *
    * @generated from field: int64 done = 6;
    */
@@ -763,14 +763,14 @@ export const ReplayAllResponseSchema: GenMessage<ReplayAllResponse, {jsonType: R
  */
 export type ClaimRequest = Message<"openagents.blackboard.v1.ClaimRequest"> & {
   /**
-   * Who asks, for people who look.
+   * The name of the worker, shown to operators.
    *
    * @generated from field: string worker = 1;
    */
   worker: string;
 
   /**
-   * At most so many, 1 unless set.
+   * The maximum number of tasks. Default: 1.
    *
    * @generated from field: optional int32 max = 2;
    */
@@ -791,14 +791,14 @@ export type ClaimRequest = Message<"openagents.blackboard.v1.ClaimRequest"> & {
  */
 export type ClaimRequestJson = {
   /**
-   * Who asks, for people who look.
+   * The name of the worker, shown to operators.
    *
    * @generated from field: string worker = 1;
    */
   worker?: string;
 
   /**
-   * At most so many, 1 unless set.
+   * The maximum number of tasks. Default: 1.
    *
    * @generated from field: optional int32 max = 2;
    */
@@ -927,7 +927,7 @@ export type HeartbeatResponse = Message<"openagents.blackboard.v1.HeartbeatRespo
   leaseMs: number;
 
   /**
-   * The work is not wanted any more: stop, and settle nothing.
+   * The task was cancelled: stop, and do not settle it.
    *
    * @generated from field: bool cancelled = 2;
    */
@@ -946,7 +946,7 @@ export type HeartbeatResponseJson = {
   lease_ms?: number;
 
   /**
-   * The work is not wanted any more: stop, and settle nothing.
+   * The task was cancelled: stop, and do not settle it.
    *
    * @generated from field: bool cancelled = 2;
    */

@@ -21,7 +21,7 @@ export const file_openagents_conversation_v1_conversation: GenFile = /*@__PURE__
   fileDesc("Ci1vcGVuYWdlbnRzL2NvbnZlcnNhdGlvbi92MS9jb252ZXJzYXRpb24ucHJvdG8SGm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxIqgBCgVIZWxsbxIMCgR0eXBlGAEgASgJEhgKB2NvbnZfaWQYAiABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAMgASgJEiwKA3J1bhgEIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI5CgZxdWV1ZWQYBSADKAsyKS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5RdWV1ZWRNZXNzYWdlIk4KCFByZXNlbmNlEgwKBHR5cGUYASABKAkSNAoHcHJlc2VudBgCIAMoCzIjLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlByZXNlbnQiOgoHUHJlc2VudBIPCgdzdWJqZWN0GAEgASgJEg4KBmRldmljZRgCIAEoCRIOCgZ0eXBpbmcYAyABKAgiaQoIU25hcHNob3QSDAoEdHlwZRgBIAEoCRI/CghtZXNzYWdlcxgCIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEg4KBmN1cnNvchgDIAEoCSKBAQoKRXZlbnRGcmFtZRIMCgR0eXBlGAEgASgJEgsKA3NlcRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSFgoGcnVuX2lkGAQgASgJUgZydW5faWQSMAoFZXZlbnQYBSABKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCImCgZSZXN5bmMSDAoEdHlwZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiKQoJSGVhcnRiZWF0EgwKBHR5cGUYASABKAkSDgoGY3Vyc29yGAIgASgJIjkKCkVycm9yRnJhbWUSDAoEdHlwZRgBIAEoCRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkiygEKA1J1bhIWCgZydW5faWQYASABKAlSBnJ1bl9pZBIOCgZzdGF0dXMYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBI0CgVlcnJvchgEIAEoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bkZhaWxlZBJFCgl3YWl0c19mb3IYBSADKAsyJy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5QZW5kaW5nQ2FsbFIJd2FpdHNfZm9yIs4CCgtDaGF0UmVxdWVzdBIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB21lc3NhZ2UYAiABKAkSLQoPaWRlbXBvdGVuY3lfa2V5GAMgASgJSABSD2lkZW1wb3RlbmN5X2tleYgBARITCgZwb2xpY3kYBCABKAlIAYgBARIvCgVwYXJ0cxgFIAMoCzIgLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnQSJwoGcGFyYW1zGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBISCgpyZWdlbmVyYXRlGAogASgJEgwKBGVkaXQYCyABKAkSNQoFdG9vbHMYByADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5DbGllbnRUb29sQhIKEF9pZGVtcG90ZW5jeV9rZXlCCQoHX3BvbGljeSJcCgpDbGllbnRUb29sEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSKwoKcGFyYW1ldGVycxgDIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QimwEKEURlY2lkZVRvb2xSZXF1ZXN0EhQKB2FwcHJvdmUYASABKAhIAIgBARITCgZyZWFzb24YAiABKAlIAYgBARImCgZvdXRwdXQYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoFZXJyb3IYBCABKAlIAogBAUIKCghfYXBwcm92ZUIJCgdfcmVhc29uQggKBl9lcnJvciJPCg1BcHByb3ZhbEluYm94Ej4KCWFwcHJvdmFscxgBIAMoCzIrLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBlbmRpbmdBcHByb3ZhbCKEAgoPUGVuZGluZ0FwcHJvdmFsEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSHgoKY3JlYXRlZF9hdBgDIAEoCVIKY3JlYXRlZF9hdBIYCgdjb252X2lkGAQgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgFIAEoCVIGcnVuX2lkEiIKDHRvb2xfY2FsbF9pZBgGIAEoCVIMdG9vbF9jYWxsX2lkEgwKBHRvb2wYByABKAkSJQoFaW5wdXQYCCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSLAoEdGFzaxgJIAEoCzIeLm9wZW5hZ2VudHMuYmxhY2tib2FyZC52MS5UYXNrItcBCg9XYWl0aW5nQXBwcm92YWwSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCRIMCgRuYW1lGAMgASgJEh4KCmNyZWF0ZWRfYXQYBCABKAlSCmNyZWF0ZWRfYXQSGAoHY29udl9pZBgFIAEoCVIHY29udl9pZBIWCgZydW5faWQYBiABKAlSBnJ1bl9pZBIiCgx0b29sX2NhbGxfaWQYByABKAlSDHRvb2xfY2FsbF9pZBImCg5jb3JyZWxhdGlvbl9pZBgIIAEoCVIOY29ycmVsYXRpb25faWQiYgoPQXBwcm92YWxXYWl0aW5nEj0KCGFwcHJvdmFsGAEgASgLMisub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuV2FpdGluZ0FwcHJvdmFsEhAKCGF1ZGllbmNlGAIgAygJIhsKDUFwcHJvdmFsRW5kZWQSCgoCaWQYASABKAkiTQoSRGVjaWRlVG9vbFJlc3BvbnNlEhYKBnJ1bl9pZBgBIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgCIAEoCRIPCgdwZW5kaW5nGAMgASgFInAKDENoYXRSZXNwb25zZRIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEhYKBnJ1bl9pZBgCIAEoCVIGcnVuX2lkEg4KBmN1cnNvchgDIAEoCRIeCgptZXNzYWdlX2lkGAQgASgJUgptZXNzYWdlX2lkIjUKC1N0b3BSZXF1ZXN0EhsKBnJ1bl9pZBgBIAEoCUgAUgZydW5faWSIAQFCCQoHX3J1bl9pZCJHCgxTdG9wUmVzcG9uc2USGwoGcnVuX2lkGAEgASgJSABSBnJ1bl9pZIgBARIPCgdzdG9wcGVkGAIgASgIQgkKB19ydW5faWQigwMKEUNvbnZlcnNhdGlvblN0YXRlEhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDgoGY3Vyc29yGAIgASgJEiwKA3J1bhgDIAEoCzIfLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlJ1bhI/CghtZXNzYWdlcxgEIAMoCzItLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlRyYW5zY3JpcHRNZXNzYWdlEjkKBnF1ZXVlZBgFIAMoCzIpLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlF1ZXVlZE1lc3NhZ2USEwoGYmVmb3JlGAYgASgJSACIAQESPQoMcGFydGljaXBhbnRzGAcgAygLMicub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydGljaXBhbnQSOwoIbGFzdF9ydW4YCCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW5SCGxhc3RfcnVuQgkKB19iZWZvcmUiaAoNVWlNZXNzYWdlUGFnZRI3CghtZXNzYWdlcxgBIAMoCzIlLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlVpTWVzc2FnZRITCgZiZWZvcmUYAiABKAlIAIgBAUIJCgdfYmVmb3JlIngKCVVpTWVzc2FnZRIKCgJpZBgBIAEoCRIMCgRyb2xlGAIgASgJEikKCG1ldGFkYXRhGAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBImCgVwYXJ0cxgEIAMoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiNQoTQ2hvb3NlQnJhbmNoUmVxdWVzdBIeCgptZXNzYWdlX2lkGAEgASgJUgptZXNzYWdlX2lkIkYKFENob29zZUJyYW5jaFJlc3BvbnNlEh4KCm1lc3NhZ2VfaWQYASABKAlSCm1lc3NhZ2VfaWQSDgoGY3Vyc29yGAIgASgJIkcKClF1ZXVlU3RhdGUSOQoGcXVldWVkGAEgAygLMikub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUXVldWVkTWVzc2FnZSJVChFFZGl0UXVldWVkUmVxdWVzdBIPCgdtZXNzYWdlGAEgASgJEi8KBXBhcnRzGAIgAygLMiAub3BlbmFnZW50cy5jb252ZXJzYXRpb24udjEuUGFydCJGChFQb3N0RXZlbnRzUmVxdWVzdBIxCgZldmVudHMYASADKAsyIS5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudCIkChJQb3N0RXZlbnRzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgJIo8BCgpTdG9yZWRGaWxlEhgKB2ZpbGVfaWQYASABKAlSB2ZpbGVfaWQSCwoDdXJsGAIgASgJEh4KCm1lZGlhX3R5cGUYAyABKAlSCm1lZGlhX3R5cGUSDAoEbmFtZRgEIAEoCRIMCgRzaXplGAUgASgDEh4KCmNyZWF0ZWRfYXQYBiABKAlSCmNyZWF0ZWRfYXQiUAoPUGFydGljaXBhbnRMaXN0Ej0KDHBhcnRpY2lwYW50cxgBIAMoCzInLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLlBhcnRpY2lwYW50InYKEENvbnZlcnNhdGlvbkxpc3QSRgoNY29udmVyc2F0aW9ucxgBIAMoCzIvLm9wZW5hZ2VudHMuY29udmVyc2F0aW9uLnYxLkNvbnZlcnNhdGlvblN1bW1hcnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IowBChNDb252ZXJzYXRpb25TdW1tYXJ5EhgKB2NvbnZfaWQYASABKAlSB2NvbnZfaWQSDQoFdGl0bGUYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIsCgNydW4YBCABKAsyHy5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5SdW4iXQoHTG9nUGFnZRI2CgZldmVudHMYASADKAsyJi5vcGVuYWdlbnRzLmNvbnZlcnNhdGlvbi52MS5FdmVudEZyYW1lEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dGIGcHJvdG8z", [file_google_protobuf_struct, file_openagents_blackboard_v1_artifact, file_openagents_conversation_v1_events]);
 
 /**
- * The first frame: where the socket stands, and what runs. `type` is "hello".
+ * The first frame: the socket's position and the active run. `type` is "hello".
  *
  * @generated from message openagents.conversation.v1.Hello
  */
@@ -44,7 +44,7 @@ export type Hello = Message<"openagents.conversation.v1.Hello"> & {
   cursor: string;
 
   /**
-   * Null when nothing runs.
+   * Null when no run is active.
    *
    * @generated from field: openagents.conversation.v1.Run run = 4;
    */
@@ -59,7 +59,7 @@ export type Hello = Message<"openagents.conversation.v1.Hello"> & {
 };
 
 /**
- * The first frame: where the socket stands, and what runs. `type` is "hello".
+ * The first frame: the socket's position and the active run. `type` is "hello".
  *
  * @generated from message openagents.conversation.v1.Hello
  */
@@ -82,7 +82,7 @@ export type HelloJson = {
   cursor?: string;
 
   /**
-   * Null when nothing runs.
+   * Null when no run is active.
    *
    * @generated from field: openagents.conversation.v1.Run run = 4;
    */
@@ -379,7 +379,7 @@ export const ResyncSchema: GenMessage<Resync, {jsonType: ResyncJson}> = /*@__PUR
   messageDesc(file_openagents_conversation_v1_conversation, 5);
 
 /**
- * A sign of life, so that a client can show that it is connected. `type` is "heartbeat".
+ * A heartbeat, which shows the client that it is connected. `type` is "heartbeat".
  *
  * @generated from message openagents.conversation.v1.Heartbeat
  */
@@ -396,7 +396,7 @@ export type Heartbeat = Message<"openagents.conversation.v1.Heartbeat"> & {
 };
 
 /**
- * A sign of life, so that a client can show that it is connected. `type` is "heartbeat".
+ * A heartbeat, which shows the client that it is connected. `type` is "heartbeat".
  *
  * @generated from message openagents.conversation.v1.Heartbeat
  */
@@ -471,7 +471,7 @@ export const ErrorFrameSchema: GenMessage<ErrorFrame, {jsonType: ErrorFrameJson}
   messageDesc(file_openagents_conversation_v1_conversation, 7);
 
 /**
- * A run, as far as the outside cares.
+ * The public state of a run.
  *
  * @generated from message openagents.conversation.v1.Run
  */
@@ -509,7 +509,7 @@ export type Run = Message<"openagents.conversation.v1.Run"> & {
 };
 
 /**
- * A run, as far as the outside cares.
+ * The public state of a run.
  *
  * @generated from message openagents.conversation.v1.Run
  */
@@ -572,14 +572,14 @@ export type ChatRequest = Message<"openagents.conversation.v1.ChatRequest"> & {
   message: string;
 
   /**
-   * The same key is answered the same, and starts nothing twice.
+   * A repeated request with the same key gets the same answer and starts no second run.
    *
    * @generated from field: optional string idempotency_key = 3 [json_name = "idempotency_key"];
    */
   idempotencyKey?: string | undefined;
 
   /**
-   * What happens when a run is under way: "reject" (the default), "queue" or "interrupt".
+   * What to do while a run is active: "reject" (the default), "queue" or "interrupt".
    *
    * @generated from field: optional string policy = 4;
    */
@@ -640,14 +640,14 @@ export type ChatRequestJson = {
   message?: string;
 
   /**
-   * The same key is answered the same, and starts nothing twice.
+   * A repeated request with the same key gets the same answer and starts no second run.
    *
    * @generated from field: optional string idempotency_key = 3 [json_name = "idempotency_key"];
    */
   idempotency_key?: string;
 
   /**
-   * What happens when a run is under way: "reject" (the default), "queue" or "interrupt".
+   * What to do while a run is active: "reject" (the default), "queue" or "interrupt".
    *
    * @generated from field: optional string policy = 4;
    */
@@ -1193,14 +1193,14 @@ export type DecideToolResponse = Message<"openagents.conversation.v1.DecideToolR
   runId: string;
 
   /**
-   * The run goes on after this position.
+   * The run continues after this position.
    *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
 
   /**
-   * The calls that are still undecided; the run goes on without any.
+   * The calls that are still undecided; the run continues when there are none.
    *
    * @generated from field: int32 pending = 3;
    */
@@ -1219,14 +1219,14 @@ export type DecideToolResponseJson = {
   run_id?: string;
 
   /**
-   * The run goes on after this position.
+   * The run continues after this position.
    *
    * @generated from field: string cursor = 2;
    */
   cursor?: string;
 
   /**
-   * The calls that are still undecided; the run goes on without any.
+   * The calls that are still undecided; the run continues when there are none.
    *
    * @generated from field: int32 pending = 3;
    */
@@ -1257,7 +1257,7 @@ export type ChatResponse = Message<"openagents.conversation.v1.ChatResponse"> & 
   runId: string;
 
   /**
-   * Everything of the run comes after this position.
+   * All events of the run come after this position.
    *
    * @generated from field: string cursor = 3;
    */
@@ -1286,7 +1286,7 @@ export type ChatResponseJson = {
   run_id?: string;
 
   /**
-   * Everything of the run comes after this position.
+   * All events of the run come after this position.
    *
    * @generated from field: string cursor = 3;
    */
@@ -1966,7 +1966,7 @@ export type ConversationList = Message<"openagents.conversation.v1.ConversationL
   conversations: ConversationSummary[];
 
   /**
-   * Where to go on; absent on the last page.
+   * The `after` of the next page; absent on the last one.
    *
    * @generated from field: optional string next = 2;
    */
@@ -1985,7 +1985,7 @@ export type ConversationListJson = {
   conversations?: ConversationSummaryJson[];
 
   /**
-   * Where to go on; absent on the last page.
+   * The `after` of the next page; absent on the last one.
    *
    * @generated from field: optional string next = 2;
    */

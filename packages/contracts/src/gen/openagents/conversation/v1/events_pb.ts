@@ -308,7 +308,7 @@ export const EventSchema: GenMessage<Event, {jsonType: EventJson}> = /*@__PURE__
   messageDesc(file_openagents_conversation_v1_events, 1);
 
 /**
- * An answer is being made.
+ * An answer has started.
  *
  * @generated from message openagents.conversation.v1.RunStarted
  */
@@ -327,7 +327,7 @@ export type RunStarted = Message$1<"openagents.conversation.v1.RunStarted"> & {
 };
 
 /**
- * An answer is being made.
+ * An answer has started.
  *
  * @generated from message openagents.conversation.v1.RunStarted
  */
@@ -398,7 +398,7 @@ export const RunFinishedSchema: GenMessage<RunFinished, {jsonType: RunFinishedJs
   messageDesc(file_openagents_conversation_v1_events, 3);
 
 /**
- * What a run cost, as far as the engine knows.
+ * The usage of a run, as reported by the engine.
  *
  * @generated from message openagents.conversation.v1.Usage
  */
@@ -415,7 +415,7 @@ export type Usage = Message$1<"openagents.conversation.v1.Usage"> & {
 };
 
 /**
- * What a run cost, as far as the engine knows.
+ * The usage of a run, as reported by the engine.
  *
  * @generated from message openagents.conversation.v1.Usage
  */
@@ -2109,7 +2109,7 @@ export const CustomSchema: GenMessage<Custom, {jsonType: CustomJson}> = /*@__PUR
   messageDesc(file_openagents_conversation_v1_events, 31);
 
 /**
- * What is going on, to show while waiting.
+ * A status text to show while waiting.
  *
  * @generated from message openagents.conversation.v1.Status
  */
@@ -2121,7 +2121,7 @@ export type Status = Message$1<"openagents.conversation.v1.Status"> & {
 };
 
 /**
- * What is going on, to show while waiting.
+ * A status text to show while waiting.
  *
  * @generated from message openagents.conversation.v1.Status
  */

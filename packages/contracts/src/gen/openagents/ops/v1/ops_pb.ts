@@ -17,7 +17,7 @@ export const file_openagents_ops_v1_ops: GenFile = /*@__PURE__*/
   fileDesc("ChtvcGVuYWdlbnRzL29wcy92MS9vcHMucHJvdG8SEW9wZW5hZ2VudHMub3BzLnYxIqQBCgVBYm91dBIPCgd2ZXJzaW9uGAEgASgJEgsKA2RldhgCIAEoCBINCgVtaW50cxgDIAEoCBItCghiYWNrZW5kcxgEIAEoCzIbLm9wZW5hZ2VudHMub3BzLnYxLkJhY2tlbmRzEg4KBnNjb3BlcxgFIAMoCRIhCgl0cmFjZV91cmwYBiABKAlIAFIJdHJhY2VfdXJsiAEBQgwKCl90cmFjZV91cmwisgEKA0FwcBIMCgRkZW1vGAEgASgIEisKBm1vZGVscxgCIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLkFwcE1vZGVsEisKBmFnZW50cxgDIAMoCzIbLm9wZW5hZ2VudHMub3BzLnYxLkFwcEFnZW50Eg4KBmVuZ2luZRgEIAEoCBIzCghleGFtcGxlcxgFIAMoCzIhLm9wZW5hZ2VudHMub3BzLnYxLkV4YW1wbGVSZXF1ZXN0IioKCEFwcE1vZGVsEg0KBXRvcGljGAEgASgJEg8KB3N0cmVhbXMYAiADKAkiKgoIQXBwQWdlbnQSDAoEbmFtZRgBIAEoCRIQCghjb25zdW1lcxgCIAMoCSJxCg5FeGFtcGxlUmVxdWVzdBINCgVwbGFuZRgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHBhdGgYAyABKAkSJQoEYm9keRgEIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDQoFc2NvcGUYBSABKAkiQwoIQmFja2VuZHMSDAoEc3luYxgBIAEoCRIVCg1jb252ZXJzYXRpb25zGAIgASgJEhIKCmJsYWNrYm9hcmQYAyABKAkiawoFRnJhbWUSLwoIb3ZlcnZpZXcYASABKAsyGy5vcGVuYWdlbnRzLm9wcy52MS5PdmVydmlld0gAEikKBWVycm9yGAIgASgLMhgub3BlbmFnZW50cy5vcHMudjEuRXJyb3JIAEIGCgRib2R5IiYKBUVycm9yEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSLBAgoIT3ZlcnZpZXcSCgoCYXQYASABKAkSGgoIdXB0aW1lX3MYAiABKAFSCHVwdGltZV9zEjIKB3Byb2Nlc3MYAyABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5Qcm9jZXNzRmlndXJlcxIsCgRzeW5jGAQgASgLMh4ub3BlbmFnZW50cy5vcHMudjEuU3luY0ZpZ3VyZXMSPQoNY29udmVyc2F0aW9ucxgFIAEoCzImLm9wZW5hZ2VudHMub3BzLnYxLkNvbnZlcnNhdGlvbkZpZ3VyZXMSOAoKYmxhY2tib2FyZBgGIAEoCzIkLm9wZW5hZ2VudHMub3BzLnYxLkJsYWNrYm9hcmRGaWd1cmVzEjIKB2dhdGV3YXkYByABKAsyIS5vcGVuYWdlbnRzLm9wcy52MS5HYXRld2F5RmlndXJlcyJdCg9PdmVydmlld0hpc3RvcnkSKgoHc2FtcGxlcxgBIAMoCzIZLm9wZW5hZ2VudHMub3BzLnYxLlNhbXBsZRIeCgppbnRlcnZhbF9zGAIgASgBUgppbnRlcnZhbF9zItwCCgZTYW1wbGUSCgoCYXQYASABKAkSJgoObWVzc2FnZXNfcGVyX3MYAiABKAFSDm1lc3NhZ2VzX3Blcl9zEiAKC2J5dGVzX3Blcl9zGAMgASgBUgtieXRlc19wZXJfcxIiCgxlcnJvcnNfcGVyX3MYBCABKAFSDGVycm9yc19wZXJfcxIkCg11cGRhdGVzX3Blcl9zGAUgASgBUg11cGRhdGVzX3Blcl9zEiIKDGV2ZW50c19wZXJfcxgGIAEoAVIMZXZlbnRzX3Blcl9zEiAKC3Rhc2tzX3Blcl9zGAcgASgBUgt0YXNrc19wZXJfcxIgCgtjcHVfcGVyY2VudBgIIAEoAVILY3B1X3BlcmNlbnQSLAoRZXZlbnRfbG9vcF9wOTlfbXMYCSABKAFSEWV2ZW50X2xvb3BfcDk5X21zEhwKCXJzc19ieXRlcxgKIAEoAVIJcnNzX2J5dGVzIn4KDlByb2Nlc3NGaWd1cmVzEhwKCXJzc19ieXRlcxgBIAEoAVIJcnNzX2J5dGVzEiAKC2NwdV9wZXJjZW50GAIgASgBUgtjcHVfcGVyY2VudBIsChFldmVudF9sb29wX3A5OV9tcxgDIAEoAVIRZXZlbnRfbG9vcF9wOTlfbXMipwEKC1N5bmNGaWd1cmVzEg0KBXN0YXRlGAEgASgJEhQKB21lc3NhZ2UYAiABKAlIAIgBARIkCg11cGRhdGVzX3Blcl9zGAMgASgBUg11cGRhdGVzX3Blcl9zEg4KBnRvcGljcxgEIAEoDRILCgNsYWcYBSABKAESEwoLc3Vic2NyaWJlcnMYBiABKA0SDwoHcmVzeW5jcxgHIAEoAUIKCghfbWVzc2FnZSLPAQoTQ29udmVyc2F0aW9uRmlndXJlcxINCgVzdGF0ZRgBIAEoCRIUCgdtZXNzYWdlGAIgASgJSACIAQESDwoHYmFja2VuZBgDIAEoCRIPCgdyZWFkZXJzGAQgASgNEg8KB3NvY2tldHMYBSABKA0SDwoHcnVubmluZxgGIAEoDRIiCgxldmVudHNfcGVyX3MYByABKAFSDGV2ZW50c19wZXJfcxIPCgdyZXN5bmNzGAggASgBEg4KBmZhaWxlZBgJIAEoAUIKCghfbWVzc2FnZSKPAgoRQmxhY2tib2FyZEZpZ3VyZXMSDQoFc3RhdGUYASABKAkSFAoHbWVzc2FnZRgCIAEoCUgAiAEBEg8KB2JhY2tlbmQYAyABKAkSIAoLdGFza3NfcGVyX3MYBCABKAFSC3Rhc2tzX3Blcl9zEigKD3B1Ymxpc2hlZF9wZXJfcxgFIAEoAVIPcHVibGlzaGVkX3Blcl9zEgsKA2xhZxgGIAEoARIPCgd3YWl0aW5nGAcgASgBEg8KB3J1bm5pbmcYCCABKAESDwoHcmV0cmllZBgJIAEoARIMCgRkZWFkGAogASgBEg4KBmFnZW50cxgLIAEoDRIOCgZwYXVzZWQYDCABKA1CCgoIX21lc3NhZ2UiwgEKDkdhdGV3YXlGaWd1cmVzEg8KB3NvY2tldHMYASABKA0SJgoObWVzc2FnZXNfcGVyX3MYAiABKAFSDm1lc3NhZ2VzX3Blcl9zEiAKC2J5dGVzX3Blcl9zGAMgASgBUgtieXRlc19wZXJfcxIgCgtzbG93X2Nsb3NlcxgEIAEoAVILc2xvd19jbG9zZXMSIgoMZXJyb3JzX3Blcl9zGAUgASgBUgxlcnJvcnNfcGVyX3MSDwoHcmVmdXNlZBgGIAEoASI6CglFcnJvckxpc3QSLQoGZXJyb3JzGAEgAygLMh0ub3BlbmFnZW50cy5vcHMudjEuRXJyb3JDb3VudCJDCgpFcnJvckNvdW50EgwKBGNvZGUYASABKAkSDQoFY291bnQYAiABKAESGAoHbGFzdF9hdBgDIAEoCVIHbGFzdF9hdCI7CgtTZXR0aW5nTGlzdBIsCghzZXR0aW5ncxgBIAMoCzIaLm9wZW5hZ2VudHMub3BzLnYxLlNldHRpbmciVgoHU2V0dGluZxIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJEg8KB2RlZmF1bHQYAyABKAgSDgoGc2VjcmV0GAQgASgIEg0KBWFib3V0GAUgASgJImwKE09yZ0NvbnZlcnNhdGlvbkxpc3QSOQoNY29udmVyc2F0aW9ucxgBIAMoCzIiLm9wZW5hZ2VudHMub3BzLnYxLk9yZ0NvbnZlcnNhdGlvbhIRCgRuZXh0GAIgASgJSACIAQFCBwoFX25leHQijQEKD09yZ0NvbnZlcnNhdGlvbhIYCgdjb252X2lkGAEgASgJUgdjb252X2lkEg8KB3N1YmplY3QYAiABKAkSHgoKdXBkYXRlZF9hdBgDIAEoCVIKdXBkYXRlZF9hdBIeCgpydW5fc3RhdHVzGAQgASgJUgpydW5fc3RhdHVzEg8KB3NvY2tldHMYBSABKA0iVwoNRmFpbGVkUnVuTGlzdBIqCgRydW5zGAEgAygLMhwub3BlbmFnZW50cy5vcHMudjEuRmFpbGVkUnVuEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCK3AQoJRmFpbGVkUnVuEhoKCGVycm9yX2lkGAEgASgJUghlcnJvcl9pZBIWCgZydW5faWQYAiABKAlSBnJ1bl9pZBIYCgdjb252X2lkGAMgASgJUgdjb252X2lkEg8KB3N1YmplY3QYBCABKAkSHAoJZmFpbGVkX2F0GAUgASgJUglmYWlsZWRfYXQSDAoEY29kZRgGIAEoCRIPCgdtZXNzYWdlGAcgASgJEg4KBmRldGFpbBgIIAEoCSI8CglUcmFjZUxpc3QSLwoGdHJhY2VzGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuVHJhY2VTdW1tYXJ5IpkBCgxUcmFjZVN1bW1hcnkSGgoIdHJhY2VfaWQYASABKAlSCHRyYWNlX2lkEgwKBG5hbWUYAiABKAkSHgoKc3RhcnRlZF9hdBgDIAEoCVIKc3RhcnRlZF9hdBIgCgtkdXJhdGlvbl9tcxgEIAEoAVILZHVyYXRpb25fbXMSDQoFc3BhbnMYBSABKA0SDgoGc3RhdHVzGAYgASgJIlkKBVRyYWNlEhoKCHRyYWNlX2lkGAEgASgJUgh0cmFjZV9pZBImCgVzcGFucxgCIAMoCzIXLm9wZW5hZ2VudHMub3BzLnYxLlNwYW4SDAoEbmFtZRgDIAEoCSKAAgoEU3BhbhIYCgdzcGFuX2lkGAEgASgJUgdzcGFuX2lkEiEKCXBhcmVudF9pZBgCIAEoCUgAUglwYXJlbnRfaWSIAQESDAoEbmFtZRgDIAEoCRIeCgpzdGFydGVkX2F0GAQgASgJUgpzdGFydGVkX2F0EiAKC2R1cmF0aW9uX21zGAUgASgBUgtkdXJhdGlvbl9tcxIrCgphdHRyaWJ1dGVzGAYgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIOCgZzdGF0dXMYByABKAkSFAoHbWVzc2FnZRgIIAEoCUgBiAEBQgwKCl9wYXJlbnRfaWRCCgoIX21lc3NhZ2UiWgoMU2V0QXNpZGVMaXN0Ei4KBWl0ZW1zGAEgAygLMh8ub3BlbmFnZW50cy5vcHMudjEuU2V0QXNpZGVJdGVtEhEKBG5leHQYAiABKAlIAIgBAUIHCgVfbmV4dCLAAQoMU2V0QXNpZGVJdGVtEgoKAmlkGAEgASgJEhYKBm9yZ19pZBgCIAEoCVIGb3JnX2lkEgwKBGxvb3AYAyABKAkSDAoEa2luZBgEIAEoCRIMCgRpdGVtGAUgASgJEg0KBWFnZW50GAYgASgJEiYKDmNvcnJlbGF0aW9uX2lkGAcgASgJUg5jb3JyZWxhdGlvbl9pZBINCgVlcnJvchgIIAEoCRIcCglmYWlsZWRfYXQYCSABKAlSCWZhaWxlZF9hdCJXCglBdWRpdExpc3QSLgoHZW50cmllcxgBIAMoCzIdLm9wZW5hZ2VudHMub3BzLnYxLkF1ZGl0RW50cnkSEQoEbmV4dBgCIAEoCUgAiAEBQgcKBV9uZXh0IpEBCgpBdWRpdEVudHJ5EgoKAmlkGAEgASgJEgoKAmF0GAIgASgJEhYKBm9yZ19pZBgDIAEoCVIGb3JnX2lkEg8KB3N1YmplY3QYBCABKAkSDgoGYWN0aW9uGAUgASgJEhAKCHJlc291cmNlGAYgASgJEg8KB2FkZHJlc3MYByABKAkSDwoHb3V0Y29tZRgIIAEoCSI4CglRdW90YUxpc3QSKwoGcXVvdGFzGAEgAygLMhsub3BlbmFnZW50cy5vcHMudjEuUXVvdGFVc2UiiAEKCFF1b3RhVXNlEhYKBm9yZ19pZBgBIAEoCVIGb3JnX2lkEgwKBG5hbWUYAiABKAkSDQoFYWJvdXQYAyABKAkSDQoFbGltaXQYBCABKAESGwoGaW5fdXNlGAUgASgBSABSBmluX3VzZYgBARIQCghyZWplY3RlZBgGIAEoAUIJCgdfaW5fdXNlIo4BCgxFcmFzZVJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRIbCgZvcmdfaWQYAiABKAlIAFIGb3JnX2lkiAEBEh0KB2RyeV9ydW4YAyABKAhIAVIHZHJ5X3J1bogBARIRCgRuZXh0GAQgASgJSAKIAQFCCQoHX29yZ19pZEIKCghfZHJ5X3J1bkIHCgVfbmV4dCKRAQoNRXJhc2VSZXNwb25zZRIpCgZlcmFzZWQYASADKAsyGS5vcGVuYWdlbnRzLm9wcy52MS5FcmFzZWQSGAoHZHJ5X3J1bhgCIAEoCFIHZHJ5X3J1bhIRCgRuZXh0GAMgASgJSACIAQESEQoJcmVwcm9qZWN0GAQgAygJEgwKBGJ1c3kYBSABKA1CBwoFX25leHQiJQoGRXJhc2VkEgwKBHdoYXQYASABKAkSDQoFY291bnQYAiABKA1iBnByb3RvMw", [file_google_protobuf_struct]);
 
 /**
- * GET /ops/v1/about, open to all: what runs here.
+ * GET /ops/v1/about, open to all: describes the server.
  *
  * @generated from message openagents.ops.v1.About
  */
@@ -35,7 +35,7 @@ export type About = Message<"openagents.ops.v1.About"> & {
   dev: boolean;
 
   /**
-   * Whether POST /api/sync/token gives a token to anyone who asks from here, without a key.
+   * Whether POST /api/sync/token gives a token to any caller on the same machine, without a key.
    *
    * @generated from field: bool mints = 3;
    */
@@ -47,14 +47,14 @@ export type About = Message<"openagents.ops.v1.About"> & {
   backends?: Backends | undefined;
 
   /**
-   * What such a token may carry; empty where none is given.
+   * The scopes that such a token may have; empty if the server gives none.
    *
    * @generated from field: repeated string scopes = 5;
    */
   scopes: string[];
 
   /**
-   * Where traces are looked at, with {trace_id} in the place of the id.
+   * URL of the trace viewer, with {trace_id} for the id.
    *
    * @generated from field: optional string trace_url = 6 [json_name = "trace_url"];
    */
@@ -62,7 +62,7 @@ export type About = Message<"openagents.ops.v1.About"> & {
 };
 
 /**
- * GET /ops/v1/about, open to all: what runs here.
+ * GET /ops/v1/about, open to all: describes the server.
  *
  * @generated from message openagents.ops.v1.About
  */
@@ -80,7 +80,7 @@ export type AboutJson = {
   dev?: boolean;
 
   /**
-   * Whether POST /api/sync/token gives a token to anyone who asks from here, without a key.
+   * Whether POST /api/sync/token gives a token to any caller on the same machine, without a key.
    *
    * @generated from field: bool mints = 3;
    */
@@ -92,14 +92,14 @@ export type AboutJson = {
   backends?: BackendsJson;
 
   /**
-   * What such a token may carry; empty where none is given.
+   * The scopes that such a token may have; empty if the server gives none.
    *
    * @generated from field: repeated string scopes = 5;
    */
   scopes?: string[];
 
   /**
-   * Where traces are looked at, with {trace_id} in the place of the id.
+   * URL of the trace viewer, with {trace_id} for the id.
    *
    * @generated from field: optional string trace_url = 6 [json_name = "trace_url"];
    */
@@ -137,14 +137,14 @@ export type App = Message<"openagents.ops.v1.App"> & {
   agents: AppAgent[];
 
   /**
-   * Whether something answers in conversations.
+   * Whether the app has an engine.
    *
    * @generated from field: bool engine = 4;
    */
   engine: boolean;
 
   /**
-   * A request for each plane that the app uses, with data that its schemas take.
+   * An example request for each plane that the app uses, with valid data.
    *
    * @generated from field: repeated openagents.ops.v1.ExampleRequest examples = 5;
    */
@@ -175,14 +175,14 @@ export type AppJson = {
   agents?: AppAgentJson[];
 
   /**
-   * Whether something answers in conversations.
+   * Whether the app has an engine.
    *
    * @generated from field: bool engine = 4;
    */
   engine?: boolean;
 
   /**
-   * A request for each plane that the app uses, with data that its schemas take.
+   * An example request for each plane that the app uses, with valid data.
    *
    * @generated from field: repeated openagents.ops.v1.ExampleRequest examples = 5;
    */
@@ -283,7 +283,7 @@ export const AppAgentSchema: GenMessage<AppAgent, {jsonType: AppAgentJson}> = /*
   messageDesc(file_openagents_ops_v1_ops, 3);
 
 /**
- * A POST that does something with the app.
+ * An example POST for the app.
  *
  * @generated from message openagents.ops.v1.ExampleRequest
  */
@@ -296,7 +296,7 @@ export type ExampleRequest = Message<"openagents.ops.v1.ExampleRequest"> & {
   plane: string;
 
   /**
-   * What it makes: a type of event, of artifact, or "message".
+   * What it creates: a type of event or artifact, or "message".
    *
    * @generated from field: string name = 2;
    */
@@ -313,7 +313,7 @@ export type ExampleRequest = Message<"openagents.ops.v1.ExampleRequest"> & {
   body?: JsonObject | undefined;
 
   /**
-   * What a token needs.
+   * The scope that it needs.
    *
    * @generated from field: string scope = 5;
    */
@@ -321,7 +321,7 @@ export type ExampleRequest = Message<"openagents.ops.v1.ExampleRequest"> & {
 };
 
 /**
- * A POST that does something with the app.
+ * An example POST for the app.
  *
  * @generated from message openagents.ops.v1.ExampleRequest
  */
@@ -334,7 +334,7 @@ export type ExampleRequestJson = {
   plane?: string;
 
   /**
-   * What it makes: a type of event, of artifact, or "message".
+   * What it creates: a type of event or artifact, or "message".
    *
    * @generated from field: string name = 2;
    */
@@ -351,7 +351,7 @@ export type ExampleRequestJson = {
   body?: StructJson;
 
   /**
-   * What a token needs.
+   * The scope that it needs.
    *
    * @generated from field: string scope = 5;
    */
@@ -366,7 +366,7 @@ export const ExampleRequestSchema: GenMessage<ExampleRequest, {jsonType: Example
   messageDesc(file_openagents_ops_v1_ops, 4);
 
 /**
- * What carries each plane.
+ * The backend of each plane.
  *
  * @generated from message openagents.ops.v1.Backends
  */
@@ -394,7 +394,7 @@ export type Backends = Message<"openagents.ops.v1.Backends"> & {
 };
 
 /**
- * What carries each plane.
+ * The backend of each plane.
  *
  * @generated from message openagents.ops.v1.Backends
  */
@@ -445,7 +445,7 @@ export type Frame = Message<"openagents.ops.v1.Frame"> & {
     case: "overview";
   } | {
     /**
-     * Said before a close.
+     * Sent before the socket is closed.
      *
      * @generated from field: openagents.ops.v1.Error error = 2;
      */
@@ -466,7 +466,7 @@ export type FrameJson = {
   overview?: OverviewJson;
 
   /**
-   * Said before a close.
+   * Sent before the socket is closed.
    *
    * @generated from field: openagents.ops.v1.Error error = 2;
    */
@@ -522,7 +522,7 @@ export const ErrorSchema: GenMessage<Error, {jsonType: ErrorJson}> = /*@__PURE__
   messageDesc(file_openagents_ops_v1_ops, 7);
 
 /**
- * GET /ops/v1/overview: how this server is, at a moment. Rates are since the snapshot before it.
+ * GET /ops/v1/overview: the state of this server. Rates are since the previous snapshot.
  *
  * @generated from message openagents.ops.v1.Overview
  */
@@ -564,7 +564,7 @@ export type Overview = Message<"openagents.ops.v1.Overview"> & {
 };
 
 /**
- * GET /ops/v1/overview: how this server is, at a moment. Rates are since the snapshot before it.
+ * GET /ops/v1/overview: the state of this server. Rates are since the previous snapshot.
  *
  * @generated from message openagents.ops.v1.Overview
  */
@@ -658,7 +658,7 @@ export const OverviewHistorySchema: GenMessage<OverviewHistory, {jsonType: Overv
   messageDesc(file_openagents_ops_v1_ops, 9);
 
 /**
- * The load of this server, over the time since the sample before.
+ * The load of this server since the previous sample.
  *
  * @generated from message openagents.ops.v1.Sample
  */
@@ -715,7 +715,7 @@ export type Sample = Message<"openagents.ops.v1.Sample"> & {
 };
 
 /**
- * The load of this server, over the time since the sample before.
+ * The load of this server since the previous sample.
  *
  * @generated from message openagents.ops.v1.Sample
  */
@@ -790,7 +790,7 @@ export type ProcessFigures = Message<"openagents.ops.v1.ProcessFigures"> & {
   rssBytes: number;
 
   /**
-   * Of one core.
+   * In percent of one core.
    *
    * @generated from field: double cpu_percent = 2 [json_name = "cpu_percent"];
    */
@@ -814,7 +814,7 @@ export type ProcessFiguresJson = {
   rss_bytes?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * Of one core.
+   * In percent of one core.
    *
    * @generated from field: double cpu_percent = 2 [json_name = "cpu_percent"];
    */
@@ -966,7 +966,7 @@ export type ConversationFigures = Message<"openagents.ops.v1.ConversationFigures
   backend: string;
 
   /**
-   * Conversations that are read for somebody.
+   * Conversations that this server reads for its sockets.
    *
    * @generated from field: uint32 readers = 4;
    */
@@ -990,7 +990,7 @@ export type ConversationFigures = Message<"openagents.ops.v1.ConversationFigures
   eventsPerS: number;
 
   /**
-   * Clients that were told to forget what they have, since the start.
+   * Clients that were told to discard their data, since the start.
    *
    * @generated from field: double resyncs = 8;
    */
@@ -1026,7 +1026,7 @@ export type ConversationFiguresJson = {
   backend?: string;
 
   /**
-   * Conversations that are read for somebody.
+   * Conversations that this server reads for its sockets.
    *
    * @generated from field: uint32 readers = 4;
    */
@@ -1050,7 +1050,7 @@ export type ConversationFiguresJson = {
   events_per_s?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * Clients that were told to forget what they have, since the start.
+   * Clients that were told to discard their data, since the start.
    *
    * @generated from field: double resyncs = 8;
    */
@@ -1072,7 +1072,7 @@ export const ConversationFiguresSchema: GenMessage<ConversationFigures, {jsonTyp
   messageDesc(file_openagents_ops_v1_ops, 13);
 
 /**
- * The blackboard: rates and retries of this server, the rest of all servers.
+ * The blackboard. Rates and retries are those of this server, other figures those of all servers.
  *
  * @generated from message openagents.ops.v1.BlackboardFigures
  */
@@ -1105,7 +1105,7 @@ export type BlackboardFigures = Message<"openagents.ops.v1.BlackboardFigures"> &
   publishedPerS: number;
 
   /**
-   * What readers have not read.
+   * Records that readers have not read yet.
    *
    * @generated from field: double lag = 6;
    */
@@ -1129,7 +1129,7 @@ export type BlackboardFigures = Message<"openagents.ops.v1.BlackboardFigures"> &
   retried: number;
 
   /**
-   * Dead letters that nobody has replayed.
+   * Dead letters that were not replayed.
    *
    * @generated from field: double dead = 10;
    */
@@ -1147,7 +1147,7 @@ export type BlackboardFigures = Message<"openagents.ops.v1.BlackboardFigures"> &
 };
 
 /**
- * The blackboard: rates and retries of this server, the rest of all servers.
+ * The blackboard. Rates and retries are those of this server, other figures those of all servers.
  *
  * @generated from message openagents.ops.v1.BlackboardFigures
  */
@@ -1180,7 +1180,7 @@ export type BlackboardFiguresJson = {
   published_per_s?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * What readers have not read.
+   * Records that readers have not read yet.
    *
    * @generated from field: double lag = 6;
    */
@@ -1204,7 +1204,7 @@ export type BlackboardFiguresJson = {
   retried?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * Dead letters that nobody has replayed.
+   * Dead letters that were not replayed.
    *
    * @generated from field: double dead = 10;
    */
@@ -1229,7 +1229,7 @@ export const BlackboardFiguresSchema: GenMessage<BlackboardFigures, {jsonType: B
   messageDesc(file_openagents_ops_v1_ops, 14);
 
 /**
- * The door.
+ * The gateway.
  *
  * @generated from message openagents.ops.v1.GatewayFigures
  */
@@ -1240,7 +1240,7 @@ export type GatewayFigures = Message<"openagents.ops.v1.GatewayFigures"> & {
   sockets: number;
 
   /**
-   * Written to sockets.
+   * Messages written to sockets.
    *
    * @generated from field: double messages_per_s = 2 [json_name = "messages_per_s"];
    */
@@ -1266,7 +1266,7 @@ export type GatewayFigures = Message<"openagents.ops.v1.GatewayFigures"> & {
   errorsPerS: number;
 
   /**
-   * Those that were not let in, or turned away for want of room, since the start.
+   * Refused sockets, including those over a limit, since the start.
    *
    * @generated from field: double refused = 6;
    */
@@ -1274,7 +1274,7 @@ export type GatewayFigures = Message<"openagents.ops.v1.GatewayFigures"> & {
 };
 
 /**
- * The door.
+ * The gateway.
  *
  * @generated from message openagents.ops.v1.GatewayFigures
  */
@@ -1285,7 +1285,7 @@ export type GatewayFiguresJson = {
   sockets?: number;
 
   /**
-   * Written to sockets.
+   * Messages written to sockets.
    *
    * @generated from field: double messages_per_s = 2 [json_name = "messages_per_s"];
    */
@@ -1311,7 +1311,7 @@ export type GatewayFiguresJson = {
   errors_per_s?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * Those that were not let in, or turned away for want of room, since the start.
+   * Refused sockets, including those over a limit, since the start.
    *
    * @generated from field: double refused = 6;
    */
@@ -1439,7 +1439,7 @@ export const SettingListSchema: GenMessage<SettingList, {jsonType: SettingListJs
   messageDesc(file_openagents_ops_v1_ops, 18);
 
 /**
- * A setting as the server has it.
+ * A setting of the server.
  *
  * @generated from message openagents.ops.v1.Setting
  */
@@ -1450,14 +1450,14 @@ export type Setting = Message<"openagents.ops.v1.Setting"> & {
   name: string;
 
   /**
-   * As it would be written into the environment; empty when it is not set, *** when it is secret and set.
+   * The value as in the environment; empty if not set, *** if it is a secret.
    *
    * @generated from field: string value = 2;
    */
   value: string;
 
   /**
-   * Whether it is the default.
+   * Whether it has its default.
    *
    * @generated from field: bool default = 3;
    */
@@ -1475,7 +1475,7 @@ export type Setting = Message<"openagents.ops.v1.Setting"> & {
 };
 
 /**
- * A setting as the server has it.
+ * A setting of the server.
  *
  * @generated from message openagents.ops.v1.Setting
  */
@@ -1486,14 +1486,14 @@ export type SettingJson = {
   name?: string;
 
   /**
-   * As it would be written into the environment; empty when it is not set, *** when it is secret and set.
+   * The value as in the environment; empty if not set, *** if it is a secret.
    *
    * @generated from field: string value = 2;
    */
   value?: string;
 
   /**
-   * Whether it is the default.
+   * Whether it has its default.
    *
    * @generated from field: bool default = 3;
    */
@@ -1559,7 +1559,7 @@ export const OrgConversationListSchema: GenMessage<OrgConversationList, {jsonTyp
   messageDesc(file_openagents_ops_v1_ops, 20);
 
 /**
- * A conversation, without what is said in it.
+ * A conversation without its messages.
  *
  * @generated from message openagents.ops.v1.OrgConversation
  */
@@ -1595,7 +1595,7 @@ export type OrgConversation = Message<"openagents.ops.v1.OrgConversation"> & {
 };
 
 /**
- * A conversation, without what is said in it.
+ * A conversation without its messages.
  *
  * @generated from message openagents.ops.v1.OrgConversation
  */
@@ -1815,7 +1815,7 @@ export const TraceListSchema: GenMessage<TraceList, {jsonType: TraceListJson}> =
   messageDesc(file_openagents_ops_v1_ops, 24);
 
 /**
- * A trace, as far as it is remembered.
+ * A trace that the server keeps in memory.
  *
  * @generated from message openagents.ops.v1.TraceSummary
  */
@@ -1856,7 +1856,7 @@ export type TraceSummary = Message<"openagents.ops.v1.TraceSummary"> & {
 };
 
 /**
- * A trace, as far as it is remembered.
+ * A trace that the server keeps in memory.
  *
  * @generated from message openagents.ops.v1.TraceSummary
  */
@@ -1915,7 +1915,7 @@ export type Trace = Message<"openagents.ops.v1.Trace"> & {
   traceId: string;
 
   /**
-   * By their start.
+   * Ordered by their start.
    *
    * @generated from field: repeated openagents.ops.v1.Span spans = 2;
    */
@@ -1939,7 +1939,7 @@ export type TraceJson = {
   trace_id?: string;
 
   /**
-   * By their start.
+   * Ordered by their start.
    *
    * @generated from field: repeated openagents.ops.v1.Span spans = 2;
    */
@@ -2113,7 +2113,7 @@ export const SetAsideListSchema: GenMessage<SetAsideList, {jsonType: SetAsideLis
   messageDesc(file_openagents_ops_v1_ops, 28);
 
 /**
- * What a loop of the board could not process. It waits until it is retried or discarded; what is failing is tried again by itself.
+ * What a loop of the board could not process. It waits until it is retried or discarded. Items of kind "failing" are retried automatically.
  *
  * @generated from message openagents.ops.v1.SetAsideItem
  */
@@ -2143,7 +2143,7 @@ export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
   kind: string;
 
   /**
-   * The id of the task or the artifact; the name of what is failing.
+   * The id of the task or the artifact; the name of the failing item.
    *
    * @generated from field: string item = 5;
    */
@@ -2173,7 +2173,7 @@ export type SetAsideItem = Message<"openagents.ops.v1.SetAsideItem"> & {
 };
 
 /**
- * What a loop of the board could not process. It waits until it is retried or discarded; what is failing is tried again by itself.
+ * What a loop of the board could not process. It waits until it is retried or discarded. Items of kind "failing" are retried automatically.
  *
  * @generated from message openagents.ops.v1.SetAsideItem
  */
@@ -2203,7 +2203,7 @@ export type SetAsideItemJson = {
   kind?: string;
 
   /**
-   * The id of the task or the artifact; the name of what is failing.
+   * The id of the task or the artifact; the name of the failing item.
    *
    * @generated from field: string item = 5;
    */
@@ -2332,7 +2332,7 @@ export type AuditEntry = Message<"openagents.ops.v1.AuditEntry"> & {
   address: string;
 
   /**
-   * "ok", or the code of the error; "unknown" if no end was recorded: it is under way, or its server died.
+   * "ok", or the code of the error; "unknown" if no end was recorded: it is in progress, or its server died.
    *
    * @generated from field: string outcome = 8;
    */
@@ -2387,7 +2387,7 @@ export type AuditEntryJson = {
   address?: string;
 
   /**
-   * "ok", or the code of the error; "unknown" if no end was recorded: it is under way, or its server died.
+   * "ok", or the code of the error; "unknown" if no end was recorded: it is in progress, or its server died.
    *
    * @generated from field: string outcome = 8;
    */
@@ -2458,14 +2458,14 @@ export type QuotaUse = Message<"openagents.ops.v1.QuotaUse"> & {
   about: string;
 
   /**
-   * 0 for none.
+   * 0: no limit.
    *
    * @generated from field: double limit = 4;
    */
   limit: number;
 
   /**
-   * Absent where it is not known.
+   * Absent if unknown.
    *
    * @generated from field: optional double in_use = 5 [json_name = "in_use"];
    */
@@ -2505,14 +2505,14 @@ export type QuotaUseJson = {
   about?: string;
 
   /**
-   * 0 for none.
+   * 0: no limit.
    *
    * @generated from field: double limit = 4;
    */
   limit?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * Absent where it is not known.
+   * Absent if unknown.
    *
    * @generated from field: optional double in_use = 5 [json_name = "in_use"];
    */
@@ -2545,21 +2545,21 @@ export type EraseRequest = Message<"openagents.ops.v1.EraseRequest"> & {
   subject: string;
 
   /**
-   * Another org than the token's own needs the scope platform.
+   * An org other than the token's needs the scope platform.
    *
    * @generated from field: optional string org_id = 2 [json_name = "org_id"];
    */
   orgId?: string | undefined;
 
   /**
-   * Counts and changes nothing, unless it is false.
+   * Unless this is false, the request only counts.
    *
    * @generated from field: optional bool dry_run = 3 [json_name = "dry_run"];
    */
   dryRun?: boolean | undefined;
 
   /**
-   * The answer's, of the step before.
+   * The `next` of the previous answer.
    *
    * @generated from field: optional string next = 4;
    */
@@ -2578,21 +2578,21 @@ export type EraseRequestJson = {
   subject?: string;
 
   /**
-   * Another org than the token's own needs the scope platform.
+   * An org other than the token's needs the scope platform.
    *
    * @generated from field: optional string org_id = 2 [json_name = "org_id"];
    */
   org_id?: string;
 
   /**
-   * Counts and changes nothing, unless it is false.
+   * Unless this is false, the request only counts.
    *
    * @generated from field: optional bool dry_run = 3 [json_name = "dry_run"];
    */
   dry_run?: boolean;
 
   /**
-   * The answer's, of the step before.
+   * The `next` of the previous answer.
    *
    * @generated from field: optional string next = 4;
    */
@@ -2607,7 +2607,7 @@ export const EraseRequestSchema: GenMessage<EraseRequest, {jsonType: EraseReques
   messageDesc(file_openagents_ops_v1_ops, 34);
 
 /**
- * What a step erased, or in a dry run would.
+ * What a step erased, or would erase in a dry run.
  *
  * @generated from message openagents.ops.v1.EraseResponse
  */
@@ -2630,14 +2630,14 @@ export type EraseResponse = Message<"openagents.ops.v1.EraseResponse"> & {
   next?: string | undefined;
 
   /**
-   * Topics with documents that the subject had a part in, and others too: rebuild them with `khala reproject`.
+   * Topics with documents that contain data of the subject and of others: rebuild them with `khala reproject`.
    *
    * @generated from field: repeated string reproject = 4;
    */
   reproject: string[];
 
   /**
-   * Conversations of others with a run under way, in which the subject wrote: erase again once it has ended.
+   * Conversations of others in which the subject wrote and a run is active: erase again when the run has ended.
    *
    * @generated from field: uint32 busy = 5;
    */
@@ -2645,7 +2645,7 @@ export type EraseResponse = Message<"openagents.ops.v1.EraseResponse"> & {
 };
 
 /**
- * What a step erased, or in a dry run would.
+ * What a step erased, or would erase in a dry run.
  *
  * @generated from message openagents.ops.v1.EraseResponse
  */
@@ -2668,14 +2668,14 @@ export type EraseResponseJson = {
   next?: string;
 
   /**
-   * Topics with documents that the subject had a part in, and others too: rebuild them with `khala reproject`.
+   * Topics with documents that contain data of the subject and of others: rebuild them with `khala reproject`.
    *
    * @generated from field: repeated string reproject = 4;
    */
   reproject?: string[];
 
   /**
-   * Conversations of others with a run under way, in which the subject wrote: erase again once it has ended.
+   * Conversations of others in which the subject wrote and a run is active: erase again when the run has ended.
    *
    * @generated from field: uint32 busy = 5;
    */

@@ -28,7 +28,7 @@ export type SocketList = Message<"openagents.ops.v1.SocketList"> & {
   sockets: Socket[];
 
   /**
-   * The last ones, newest first.
+   * The last closed sockets, newest first.
    *
    * @generated from field: repeated openagents.ops.v1.SocketClose closes = 2;
    */
@@ -47,7 +47,7 @@ export type SocketListJson = {
   sockets?: SocketJson[];
 
   /**
-   * The last ones, newest first.
+   * The last closed sockets, newest first.
    *
    * @generated from field: repeated openagents.ops.v1.SocketClose closes = 2;
    */
@@ -107,7 +107,7 @@ export type Socket = Message<"openagents.ops.v1.Socket"> & {
   channels: SocketChannel[];
 
   /**
-   * What waits to be written to it.
+   * The bytes that wait to be written to it.
    *
    * @generated from field: double queued_bytes = 8 [json_name = "queued_bytes"];
    */
@@ -121,7 +121,7 @@ export type Socket = Message<"openagents.ops.v1.Socket"> & {
   sent: number;
 
   /**
-   * "ok", or "slow" while it takes nothing of what waits.
+   * "ok", or "slow" while the client reads nothing.
    *
    * @generated from field: string state = 10;
    */
@@ -174,7 +174,7 @@ export type SocketJson = {
   channels?: SocketChannelJson[];
 
   /**
-   * What waits to be written to it.
+   * The bytes that wait to be written to it.
    *
    * @generated from field: double queued_bytes = 8 [json_name = "queued_bytes"];
    */
@@ -188,7 +188,7 @@ export type SocketJson = {
   sent?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * "ok", or "slow" while it takes nothing of what waits.
+   * "ok", or "slow" while the client reads nothing.
    *
    * @generated from field: string state = 10;
    */
@@ -214,7 +214,7 @@ export type SocketChannel = Message<"openagents.ops.v1.SocketChannel"> & {
   topic: string;
 
   /**
-   * For sync:v1, where each of its topics stands.
+   * For sync:v1, the position of each topic.
    *
    * @generated from field: map<string, openagents.sync.v1.Cursor> cursors = 2;
    */
@@ -233,7 +233,7 @@ export type SocketChannelJson = {
   topic?: string;
 
   /**
-   * For sync:v1, where each of its topics stands.
+   * For sync:v1, the position of each topic.
    *
    * @generated from field: map<string, openagents.sync.v1.Cursor> cursors = 2;
    */
@@ -248,7 +248,7 @@ export const SocketChannelSchema: GenMessage<SocketChannel, {jsonType: SocketCha
   messageDesc(file_openagents_ops_v1_sockets, 2);
 
 /**
- * A socket that is gone.
+ * A closed socket.
  *
  * @generated from message openagents.ops.v1.SocketClose
  */
@@ -264,14 +264,14 @@ export type SocketClose = Message<"openagents.ops.v1.SocketClose"> & {
   subject: string;
 
   /**
-   * WebSocket's close code.
+   * The WebSocket close code.
    *
    * @generated from field: uint32 code = 3;
    */
   code: number;
 
   /**
-   * A code of the error table when this server closed it, else what the client said, if anything.
+   * A code of the error table when this server closed it, else the reason that the client sent, if any.
    *
    * @generated from field: string reason = 4;
    */
@@ -284,7 +284,7 @@ export type SocketClose = Message<"openagents.ops.v1.SocketClose"> & {
 };
 
 /**
- * A socket that is gone.
+ * A closed socket.
  *
  * @generated from message openagents.ops.v1.SocketClose
  */
@@ -300,14 +300,14 @@ export type SocketCloseJson = {
   subject?: string;
 
   /**
-   * WebSocket's close code.
+   * The WebSocket close code.
    *
    * @generated from field: uint32 code = 3;
    */
   code?: number;
 
   /**
-   * A code of the error table when this server closed it, else what the client said, if anything.
+   * A code of the error table when this server closed it, else the reason that the client sent, if any.
    *
    * @generated from field: string reason = 4;
    */

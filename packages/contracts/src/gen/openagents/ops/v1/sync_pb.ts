@@ -203,7 +203,7 @@ export const TopicSchema: GenMessage<Topic, {jsonType: TopicJson}> = /*@__PURE__
   messageDesc(file_openagents_ops_v1_sync, 1);
 
 /**
- * How far events have become documents.
+ * The progress of a projection.
  *
  * @generated from message openagents.ops.v1.Projection
  */
@@ -238,7 +238,7 @@ export type Projection = Message<"openagents.ops.v1.Projection"> & {
 };
 
 /**
- * How far events have become documents.
+ * The progress of a projection.
  *
  * @generated from message openagents.ops.v1.Projection
  */
@@ -291,7 +291,7 @@ export type FailedStreamList = Message<"openagents.ops.v1.FailedStreamList"> & {
   streams: FailedStream[];
 
   /**
-   * Where to go on.
+   * The `after` of the next page; absent at the end.
    *
    * @generated from field: optional string next = 2;
    */
@@ -310,7 +310,7 @@ export type FailedStreamListJson = {
   streams?: FailedStreamJson[];
 
   /**
-   * Where to go on.
+   * The `after` of the next page; absent at the end.
    *
    * @generated from field: optional string next = 2;
    */
@@ -325,7 +325,7 @@ export const FailedStreamListSchema: GenMessage<FailedStreamList, {jsonType: Fai
   messageDesc(file_openagents_ops_v1_sync, 3);
 
 /**
- * A stream that a projection has set aside. Its events from `seq` on wait until the model takes them.
+ * A stream that a projection has set aside. Its events from `seq` on wait until the model accepts them.
  *
  * @generated from message openagents.ops.v1.FailedStream
  */
@@ -374,7 +374,7 @@ export type FailedStream = Message<"openagents.ops.v1.FailedStream"> & {
 };
 
 /**
- * A stream that a projection has set aside. Its events from `seq` on wait until the model takes them.
+ * A stream that a projection has set aside. Its events from `seq` on wait until the model accepts them.
  *
  * @generated from message openagents.ops.v1.FailedStream
  */
@@ -441,7 +441,7 @@ export type DocumentList = Message<"openagents.ops.v1.DocumentList"> & {
   documents: DocumentSummary[];
 
   /**
-   * Where to go on; also set when the search has not found enough yet.
+   * The `after` of the next page; also set when the search is not complete.
    *
    * @generated from field: optional string next = 2;
    */
@@ -460,7 +460,7 @@ export type DocumentListJson = {
   documents?: DocumentSummaryJson[];
 
   /**
-   * Where to go on; also set when the search has not found enough yet.
+   * The `after` of the next page; also set when the search is not complete.
    *
    * @generated from field: optional string next = 2;
    */
@@ -508,7 +508,7 @@ export type DocumentSummary = Message<"openagents.ops.v1.DocumentSummary"> & {
   audience: string[];
 
   /**
-   * Top-level texts, numbers and booleans; long texts are cut. Absent when the document is large.
+   * Top-level strings, numbers and booleans; long strings are cut. Absent when the document is large.
    *
    * @generated from field: google.protobuf.Struct preview = 6;
    */
@@ -549,7 +549,7 @@ export type DocumentSummaryJson = {
   audience?: string[];
 
   /**
-   * Top-level texts, numbers and booleans; long texts are cut. Absent when the document is large.
+   * Top-level strings, numbers and booleans; long strings are cut. Absent when the document is large.
    *
    * @generated from field: google.protobuf.Struct preview = 6;
    */
@@ -747,7 +747,7 @@ export type TopicParity = Message<"openagents.ops.v1.TopicParity"> & {
   state: string;
 
   /**
-   * Documents that were compared, the last time that this server did it.
+   * Documents in this server's last comparison.
    *
    * @generated from field: double checked = 3;
    */
@@ -759,7 +759,7 @@ export type TopicParity = Message<"openagents.ops.v1.TopicParity"> & {
   differences: number;
 
   /**
-   * When it was compared; absent when it was not yet.
+   * The time of the comparison; absent before the first one.
    *
    * @generated from field: optional string at = 5;
    */
@@ -792,7 +792,7 @@ export type TopicParityJson = {
   state?: string;
 
   /**
-   * Documents that were compared, the last time that this server did it.
+   * Documents in this server's last comparison.
    *
    * @generated from field: double checked = 3;
    */
@@ -804,7 +804,7 @@ export type TopicParityJson = {
   differences?: number | "NaN" | "Infinity" | "-Infinity";
 
   /**
-   * When it was compared; absent when it was not yet.
+   * The time of the comparison; absent before the first one.
    *
    * @generated from field: optional string at = 5;
    */

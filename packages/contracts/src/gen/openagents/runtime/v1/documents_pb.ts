@@ -285,7 +285,7 @@ export const WorkerSummarySchema: GenMessage<WorkerSummary, {jsonType: WorkerSum
   messageDesc(file_openagents_runtime_v1_documents, 1);
 
 /**
- * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: what a person should hear of.
+ * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: a notification for a person.
  *
  * @generated from message openagents.runtime.v1.Notification
  */
@@ -337,7 +337,7 @@ export type Notification = Message<"openagents.runtime.v1.Notification"> & {
 };
 
 /**
- * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: what a person should hear of.
+ * runtime.notifications, `notification:<stream>:<seq>`, or `notification:<id>` for one that an app sends: a notification for a person.
  *
  * @generated from message openagents.runtime.v1.Notification
  */

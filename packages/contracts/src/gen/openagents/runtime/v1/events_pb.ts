@@ -23,7 +23,7 @@ export const file_openagents_runtime_v1_events: GenFile = /*@__PURE__*/
  */
 export type AppendRequest = Message<"openagents.runtime.v1.AppendRequest"> & {
   /**
-   * The sequence the stream must be at, 0 for a new one. Absent: append wherever it is.
+   * The sequence that the stream must have; 0 for a new one. Absent: append at the end, whatever its sequence.
    *
    * @generated from field: optional int64 expected_seq = 1;
    */
@@ -42,7 +42,7 @@ export type AppendRequest = Message<"openagents.runtime.v1.AppendRequest"> & {
  */
 export type AppendRequestJson = {
   /**
-   * The sequence the stream must be at, 0 for a new one. Absent: append wherever it is.
+   * The sequence that the stream must have; 0 for a new one. Absent: append at the end, whatever its sequence.
    *
    * @generated from field: optional int64 expected_seq = 1;
    */
@@ -68,7 +68,7 @@ export const AppendRequestSchema: GenMessage<AppendRequest, {jsonType: AppendReq
  */
 export type NewEvent = Message<"openagents.runtime.v1.NewEvent"> & {
   /**
-   * Unique in the stream: a repeated id is answered as the first time.
+   * Unique in the stream. A repeated id gets the same answer and appends nothing.
    *
    * @generated from field: string event_id = 1;
    */
@@ -92,7 +92,7 @@ export type NewEvent = Message<"openagents.runtime.v1.NewEvent"> & {
  */
 export type NewEventJson = {
   /**
-   * Unique in the stream: a repeated id is answered as the first time.
+   * Unique in the stream. A repeated id gets the same answer and appends nothing.
    *
    * @generated from field: string event_id = 1;
    */
@@ -629,7 +629,7 @@ export const WorkerRetiredSchema: GenMessage<WorkerRetired, {jsonType: WorkerRet
   messageDesc(file_openagents_runtime_v1_events, 15);
 
 /**
- * notification.sent: somebody should hear of something.
+ * notification.sent: an app notifies a subject.
  *
  * @generated from message openagents.runtime.v1.NotificationSent
  */
@@ -662,7 +662,7 @@ export type NotificationSent = Message<"openagents.runtime.v1.NotificationSent">
 };
 
 /**
- * notification.sent: somebody should hear of something.
+ * notification.sent: an app notifies a subject.
  *
  * @generated from message openagents.runtime.v1.NotificationSent
  */
