@@ -71,7 +71,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
       await Promise.all([one, two, one].map(({ blackboard }) => blackboard.decide(ADA, idOf(20), yes)));
       await Promise.all([one, two].map(({ blackboard }) => blackboard.decide(ADA, idOf(30), no)));
       await expect(two.blackboard.decide(ADA, idOf(30), yes)).rejects.toMatchObject({
-        code: "artifact_conflict",
+        code: "already_decided",
       });
       await arrived(two, "Signed", 2);
       await approvalsOf(one, 0);

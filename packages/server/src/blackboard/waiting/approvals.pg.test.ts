@@ -73,7 +73,7 @@ test("accepts a repeated decision, and refuses a different one with the name of 
   await empty();
   expect(board.enqueued).toHaveLength(1);
   await expect(approvals.decide("acme", id, { approved: false }, "eve")).rejects.toMatchObject({
-    code: "artifact_conflict",
+    code: "already_decided",
     meaning: { status: 409 },
     message: expect.stringContaining("approved by bob"),
   });

@@ -110,7 +110,7 @@ export function openApprovals(
         if (row.state === state) return correlation_id;
         if (row.state !== "pending") {
           const message = `The task was already ${row.state} by ${row.by}. A decision cannot be changed.`;
-          throw new KhalaError("artifact_conflict", message);
+          throw new KhalaError("already_decided", message);
         }
         await tx.query({
           name: "board_approval_decide",

@@ -80,6 +80,7 @@ export const BLACKBOARD_OPERATIONS: Operations = {
     summary: "Approves or refuses a task",
     body: ApprovalDecisionSchema,
     responses: { 204: null },
+    errors: ["already_decided"],
   },
   "GET /blackboard/v1/dead-letters/:agent": {
     summary: "Lists the dead letters of an agent, newest first",
