@@ -1,7 +1,12 @@
 // npm run image: builds the image with Docker, Podman or Buildah, whichever works here, and tries it: size, user, read-only root
 // filesystem, /readyz, a stop in order. DATABASE_URL names a PostgreSQL that this machine reaches; without it one is started beside it.
 // Arguments go to the build: npm run image -- --build-arg KAFKA=yes
+// With --pin it writes the digests that the tags have now into Dockerfile and compose.yaml, and does no more. With --release it refuses to
+// build before that is done.
 import { randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { IMAGE_FILES, imagesOf, withDigests } from "./build/image_digests.ts";
 import { must, ROOT, run } from "./run.ts";
 
 const IMAGE = "khala:smoke";
@@ -18,9 +23,21 @@ if (!engine) {
 }
 const call = (...args: string[]) => must(engine, args, ROOT);
 const failed: string[] = [];
+const args = process.argv.slice(2);
+if (args.includes("--pin")) {
+  await pinImages();
+  process.exit();
+}
+const unpinned = (await readImageFiles()).flatMap(({ text }) =>
+  imagesOf(text).flatMap(({ name, pinned }) => (pinned ? [] : name)),
+);
+if (unpinned.length > 0) {
+  console.error(`Not pinned to a digest: ${unpinned.join(", ")}. Run: npm run image -- --pin`);
+  if (args.includes("--release")) process.exit(1);
+}
 
 console.log(`Building ${IMAGE} with ${engine}.`);
-await call(engine === "buildah" ? "bud" : "build", "--tag", IMAGE, ...process.argv.slice(2), ".");
+await call(engine === "buildah" ? "bud" : "build", "--tag", IMAGE, ...args.filter((each) => each !== "--release"), ".");
 if (engine === "buildah") await tryWithBuildah();
 else await tryInContainers();
 if (failed.length > 0) {
@@ -32,6 +49,29 @@ async function findEngine(): Promise<string | undefined> {
   for (const name of ["docker", "podman", "buildah"])
     if ((await run(name, ["info"], ROOT, { timeout: 20_000 })).code === 0) return name;
   return undefined;
+}
+
+/** The files that name images. */
+function readImageFiles() {
+  return Promise.all(
+    IMAGE_FILES.map(async (file) => ({ file, text: await readFile(join(ROOT, file), "utf8") })),
+  );
+}
+
+/** Asks the registry for the digest of every tag, and writes it into the files. */
+async function pinImages(): Promise<void> {
+  if (engine === "buildah") throw new Error("Digests are read with Docker or Podman. Install one of them.");
+  const files = await readImageFiles();
+  const digests = new Map<string, string>();
+  for (const { name } of files.flatMap(({ text }) => imagesOf(text))) {
+    await call("pull", "--quiet", name);
+    const found = await call("image", "inspect", "--format={{join .RepoDigests \" \"}}", name);
+    const [digest] = /sha256:[0-9a-f]{64}/.exec(found) ?? [];
+    if (!digest) throw new Error(`${engine} knows no digest of ${name}: ${found}`);
+    digests.set(name, digest);
+    console.log(`${name}@${digest}`);
+  }
+  for (const { file, text } of files) await writeFile(join(ROOT, file), withDigests(text, digests));
 }
 
 function report(what: string, ok: boolean, found: string): void {
