@@ -37,7 +37,13 @@ if (unpinned.length > 0) {
 }
 
 console.log(`Building ${IMAGE} with ${engine}.`);
-await call(engine === "buildah" ? "bud" : "build", "--tag", IMAGE, ...args.filter((each) => each !== "--release"), ".");
+await call(
+  engine === "buildah" ? "bud" : "build",
+  "--tag",
+  IMAGE,
+  ...args.filter((each) => each !== "--release"),
+  ".",
+);
 if (engine === "buildah") await tryWithBuildah();
 else await tryInContainers();
 if (failed.length > 0) {
@@ -65,7 +71,7 @@ async function pinImages(): Promise<void> {
   const digests = new Map<string, string>();
   for (const { name } of files.flatMap(({ text }) => imagesOf(text))) {
     await call("pull", "--quiet", name);
-    const found = await call("image", "inspect", "--format={{join .RepoDigests \" \"}}", name);
+    const found = await call("image", "inspect", '--format={{join .RepoDigests " "}}', name);
     const [digest] = /sha256:[0-9a-f]{64}/.exec(found) ?? [];
     if (!digest) throw new Error(`${engine} knows no digest of ${name}: ${found}`);
     digests.set(name, digest);

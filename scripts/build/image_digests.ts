@@ -12,7 +12,10 @@ export interface NamedImage {
 
 /** The images that a file names. */
 export function imagesOf(text: string): NamedImage[] {
-  return [...text.matchAll(IMAGE)].map(([, , name, digest]) => ({ name: name!, pinned: digest !== undefined }));
+  return [...text.matchAll(IMAGE)].map(([, , name, digest]) => ({
+    name: name!,
+    pinned: digest !== undefined,
+  }));
 }
 
 /** The file with the digests of its images, by their names. One that it has already is replaced; the tag stays for people. */
