@@ -70,6 +70,14 @@ const onStockPostgres = [
   "e2e/stock/*.test.ts",
 ];
 
+/** Run again on the oldest PostgreSQL that Khala supports; on another version, KHALA_TEST_POSTGRES runs all of `onStockPostgres`. */
+const onOldestPostgres = [
+  "packages/server/src/{events,database}/{authority,append_in_order,session}.pg.test.ts",
+  "packages/server/src/conversations/log/postgres/postgres_log.pg.test.ts",
+  "packages/server/src/blackboard/postgres/open_board.pg.test.ts",
+  "e2e/stories/{sync,conversations,blackboard}.test.ts",
+];
+
 /** The durable-streams suite brings a Vitest of its own; inlined, its tests are tests of ours. */
 const server = { deps: { inline: ["@durable-streams/server-conformance-tests"] } };
 
@@ -144,6 +152,15 @@ export default defineConfig({
         test: {
           name: "stock",
           include: onStockPostgres,
+          globalSetup: ["packages/test-support/src/services/stock_postgres.ts"],
+          testTimeout: 90_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "oldest",
+          include: onOldestPostgres,
           globalSetup: ["packages/test-support/src/services/stock_postgres.ts"],
           testTimeout: 90_000,
         },

@@ -5,7 +5,13 @@ import { withFileLock } from "../packages/test-support/src/processes/file_lock.t
 import { type Finished, must, ROOT, run } from "./run.ts";
 
 /** The folders with a lock of their own, for commands that few people run. The root install stays small without them. */
-export type Install = "bench/peers" | "e2e/peers" | "site" | "tools/check" | "tools/release";
+export type Install =
+  | "bench/peers"
+  | "e2e/peers"
+  | "site"
+  | "tools/check"
+  | "tools/postgres14"
+  | "tools/release";
 
 const WAIT_MS = 600_000;
 

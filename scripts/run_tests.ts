@@ -8,7 +8,7 @@ import { ROOT } from "./run.ts";
 /** The projects of vitest.config.ts in each tier. */
 const TIERS: Readonly<Record<string, readonly string[]>> = {
   quick: ["unit", "postgres"],
-  backends: ["backends", "alone", "stock"],
+  backends: ["backends", "alone", "stock", "oldest"],
   chaos: ["chaos"],
 };
 const SLOWEST_FILES = 10;

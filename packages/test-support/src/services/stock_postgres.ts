@@ -1,14 +1,20 @@
 import type { TestProject } from "vitest/node";
 import { pgbouncer } from "../postgres/pgbouncer.ts";
-import { stockPostgres } from "../postgres/stock.ts";
+import { oldestPostgres, stockPostgres } from "../postgres/stock.ts";
 import { startServices } from "./services.ts";
 
-/** Vitest's global setup for tests that run a second time on the system's own PostgreSQL; without one, all are skipped. */
+/** npm has the oldest PostgreSQL for this platform alone. */
+const HAS_OLDEST = process.platform === "linux" && process.arch === "x64";
+
+/** Vitest's global setup for tests that run again on another PostgreSQL, the system's own or the oldest; without one, all are skipped. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const { running, stop } = await startServices([stockPostgres(), pgbouncer()]);
-  const stock = running.get("stock postgres");
+  const { running, stop } = await (project.name === "oldest"
+    ? startServices([oldestPostgres()], process.env.CI === "true" && HAS_OLDEST)
+    : startServices([stockPostgres(), pgbouncer()]));
+  const [postgres] = running.values();
   const pooler = running.get("pgbouncer");
-  if (stock) project.provide("services", { postgres: stock.env, ...(pooler && { pgbouncer: pooler.env }) });
+  if (postgres && postgres !== pooler)
+    project.provide("services", { postgres: postgres.env, ...(pooler && { pgbouncer: pooler.env }) });
   // A pattern that matches no name.
   else project.config.testNamePattern = /(?!)/;
   return stop;
