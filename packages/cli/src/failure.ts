@@ -49,7 +49,7 @@ function unavailable({ message, cause }: KhalaError): string {
 
 /** An error that the database itself reported, other than about a connection or a login. */
 function isOfStatement(error: Error & { readonly code?: unknown }): boolean {
-  return "severity" in error && !/^(08|28|3D|53)/.test(String(error.code));
+  return "severity" in error && !/^(08|28|3D|53|57P0)/.test(String(error.code));
 }
 
 /** Such as a driver that is not installed. A certificate that names another host is no such error. */

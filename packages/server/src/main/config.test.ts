@@ -26,6 +26,10 @@ describe("without any setting", () => {
     expect(readConfig({ KHALA_WORKER_PORT: "" }).KHALA_WORKER_PORT).toBeUndefined();
   });
 
+  test("treats a setting of spaces as unset, not as 0", () => {
+    expect(readConfig({ KHALA_DRAIN_MS: " ", KHALA_MAX_STORED_BYTES_PER_ORG: " " })).toEqual(readConfig({}));
+  });
+
   test("treats an empty setting as unset", () => {
     expect(readConfig({ KHALA_PORT: "", DATABASE_URL: "", KHALA_ORIGINS: "" })).toEqual(readConfig({}));
   });

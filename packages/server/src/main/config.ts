@@ -331,7 +331,11 @@ const TLS = ["KAFKA_SSL_CA", "KAFKA_SSL_CERT", "KAFKA_SSL_KEY", "KAFKA_SSL_KEY_P
 
 /** Reads the environment once. A bad value is an error that names the setting. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>> = process.env): Config {
-  const known = Object.fromEntries(SETTING_NAMES.map((name) => [name, environment[name] || undefined]));
+  // As a number, spaces would be 0, which means "any number" for some.
+  const isSet = (name: string) => Boolean(environment[name]?.trim());
+  const known = Object.fromEntries(
+    SETTING_NAMES.map((name) => [name, isSet(name) ? environment[name] : undefined]),
+  );
   const parsed = SETTINGS.safeParse(known);
   if (!parsed.success) {
     const problems = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
