@@ -54,6 +54,22 @@ function postAs(host: string, at: TestServer, headers: Record<string, string> = 
   });
 }
 
+test("caches store no answer of a route, and no error: it is for the caller, now", async () => {
+  const token = await server.token({ scopes: ["ops", "platform"] });
+  for (const [method, path, status] of [
+    ["GET", "/ops/v1/app", 200],
+    ["GET", "/ops/v1/traces/none", 404],
+    ["POST", "/blackboard/v1/agents/nobody/pause", 404],
+  ] as const) {
+    const response = await server.request(path, token, { method });
+    expect([path, response.status, response.headers.get("cache-control")]).toEqual([
+      path,
+      status,
+      "no-store",
+    ]);
+  }
+});
+
 describe("POST /api/sync/token", () => {
   const wish = { sub: "user-1", org_id: "org-1", scopes: [RUNS], ttl_s: 120 };
 

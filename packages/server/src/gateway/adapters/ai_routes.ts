@@ -53,7 +53,7 @@ export function aiRoutes(http: Http, context: Context, options: AdapterOptions):
     if (viewer.expiresAt <= context.clock.now())
       throw new KhalaError("token_expired", "The token expired. Resume with a fresh one.");
     const run = await joinRun(conversations, viewer, convIdOf(request));
-    if (!run) return reply.code(204).header("Cache-Control", "no-store").send();
+    if (!run) return reply.code(204).send();
     const translator = new AiChunks(run.runId);
     await respondWithRun(reply, context, options, {
       viewer,

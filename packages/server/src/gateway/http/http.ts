@@ -253,6 +253,8 @@ export function openHttp(context: Context, options: HttpOptions): Http {
         async handler(request, reply) {
           const viewer = admitted.get(request) ?? (await admit(request, action, target?.(request)));
           if (names !== "*") checkQuery(request.query, parameters);
+          // The answer is for this caller, now. A handler may replace the header.
+          reply.header("Cache-Control", "no-store");
           const work = () =>
             audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
           if (waits || !READS.has(method)) return work();

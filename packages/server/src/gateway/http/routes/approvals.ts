@@ -16,11 +16,11 @@ export function approvalRoutes(
     return (await board.approvals(viewer)).map((approval) => ({ kind: "board", ...approval }));
   }
 
-  http.route("approvals.list", "GET", "/approvals", async (viewer, _request, reply) => {
+  http.route("approvals.list", "GET", "/approvals", async (viewer) => {
     const chat = hasScopeFor(viewer, "conversation.read") ? conversations.approvals(viewer) : [];
     const found = (await Promise.all([chat, ofBoard(viewer)])).flat();
     const since = ({ created_at: at = "" }: PendingApprovalJson) => Date.parse(at);
     const approvals = found.sort((a, b) => since(a) - since(b));
-    return reply.header("Cache-Control", "no-store").send({ approvals } satisfies ApprovalInboxJson);
+    return { approvals } satisfies ApprovalInboxJson;
   });
 }

@@ -2,6 +2,7 @@ import { toJson } from "@bufbuild/protobuf";
 import { PostEventsRequestSchema } from "@khala/contracts/conversation/v1";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { notFound, type Target } from "../../../access/access.ts";
+import type { Viewer } from "../../../access/viewer.ts";
 import { AGENT_NAME } from "../../../blackboard/model/names.ts";
 import type { BlackboardPlane } from "../../../blackboard/plane.ts";
 import type { StoredBytes } from "../../../database/stored_bytes.ts";
@@ -22,7 +23,7 @@ import {
   readReplayAll,
   readSettlement,
 } from "../blackboard_request.ts";
-import type { Http } from "../http.ts";
+import type { Handler, Http } from "../http.ts";
 import { bodyBytes, readMessage } from "../read_request.ts";
 
 /** Artifacts, agents, correlations and approvals: `/blackboard/v1`. */
@@ -49,92 +50,68 @@ export function blackboardRoutes(
     "artifact.read",
     "GET",
     "/blackboard/v1/artifacts{?type,correlation_id,limit}",
-    async (who, request, reply) => {
-      const artifacts = await board.recent(who, readRecent(request.query));
-      return reply.header("Cache-Control", "no-store").send({ artifacts });
+    async (who, request) => {
+      return { artifacts: await board.recent(who, readRecent(request.query)) };
     },
   );
 
-  http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id{?org_id}", async (who, request, reply) => {
+  http.route("artifact.read", "GET", "/blackboard/v1/artifacts/:id{?org_id}", async (who, request) => {
     const id = param(request, "id");
     const { org_id } = readArtifactQuery(request.query);
     const artifact = isId(id) ? await board.get(who, id, org_id) : undefined;
-    return reply.header("Cache-Control", "no-store").send(artifact ?? missing("artifact", id));
+    return artifact ?? missing("artifact", id);
   });
 
-  http.route("board.read", "GET", "/blackboard/v1/agents", async (who, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ agents: await board.agents(who) });
-  });
+  http.route("board.read", "GET", "/blackboard/v1/agents", async (who) => ({
+    agents: await board.agents(who),
+  }));
 
-  http.route("board.read", "GET", "/blackboard/v1/lag", async (who, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ partitions: await board.lag(who) });
-  });
+  http.route("board.read", "GET", "/blackboard/v1/lag", async (who) => ({
+    partitions: await board.lag(who),
+  }));
+
+  /** A route without a body in either direction. */
+  function command(
+    action: "agent.control" | "correlation.control",
+    path: string,
+    work: (who: Viewer, request: FastifyRequest) => Promise<void>,
+  ): void {
+    const handler: Handler = async (who, request, reply) => {
+      await work(who, request);
+      return reply.code(204).send();
+    };
+    http.route(action, "POST", path, handler, { bodyOptional: true });
+  }
 
   // An agent works for every org: who stops it operates the whole.
-  http.route(
-    "agent.control",
-    "POST",
-    "/blackboard/v1/agents/:agent/pause",
-    async (_viewer, request, reply) => {
-      await board.pause(agentOf(request));
-      return reply.code(204).send();
-    },
-    { bodyOptional: true },
+  command("agent.control", "/blackboard/v1/agents/:agent/pause", (_who, request) =>
+    board.pause(agentOf(request)),
   );
 
-  http.route(
-    "agent.control",
-    "POST",
-    "/blackboard/v1/agents/:agent/resume",
-    async (_viewer, request, reply) => {
-      await board.resume(agentOf(request));
-      return reply.code(204).send();
-    },
-    { bodyOptional: true },
+  command("agent.control", "/blackboard/v1/agents/:agent/resume", (_who, request) =>
+    board.resume(agentOf(request)),
   );
 
-  http.route(
-    "agent.control",
-    "POST",
-    "/blackboard/v1/agents/:agent/cancel",
-    async (_viewer, request, reply) => {
-      await board.cancelAgent(agentOf(request));
-      return reply.code(204).send();
-    },
-    { bodyOptional: true },
+  command("agent.control", "/blackboard/v1/agents/:agent/cancel", (_who, request) =>
+    board.cancelAgent(agentOf(request)),
   );
 
   http.route(
     "correlation.read",
     "GET",
     "/blackboard/v1/correlations/:correlation_id",
-    async (who, request, reply) => {
+    async (who, request) => {
       const id = correlationOf(request);
-      const state = (await board.correlation(who, id)) ?? missing("correlation", id);
-      return reply.header("Cache-Control", "no-store").send(state);
+      return (await board.correlation(who, id)) ?? missing("correlation", id);
     },
   );
 
-  http.route(
-    "correlation.control",
-    "POST",
-    "/blackboard/v1/correlations/:correlation_id/pause",
-    async (who, request, reply) => {
-      await board.pauseCorrelation(who, correlationOf(request));
-      return reply.code(204).send();
-    },
-    { bodyOptional: true },
+  command("correlation.control", "/blackboard/v1/correlations/:correlation_id/pause", (who, request) =>
+    board.pauseCorrelation(who, correlationOf(request)),
   );
 
-  http.route(
-    "correlation.control",
-    "POST",
-    "/blackboard/v1/correlations/:correlation_id/cancel",
-    async (who, request, reply) => {
-      await board.cancel(who, correlationOf(request));
-      return reply.code(204).send();
-    },
-    { bodyOptional: true },
+  command("correlation.control", "/blackboard/v1/correlations/:correlation_id/cancel", (who, request) =>
+    board.cancel(who, correlationOf(request)),
   );
 
   http.route(
@@ -148,9 +125,9 @@ export function blackboardRoutes(
     { bodyOptional: true },
   );
 
-  http.route("approval.read", "GET", "/blackboard/v1/approvals", async (who, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ approvals: await board.approvals(who) });
-  });
+  http.route("approval.read", "GET", "/blackboard/v1/approvals", async (who) => ({
+    approvals: await board.approvals(who),
+  }));
 
   http.route("approval.decide", "POST", "/blackboard/v1/approvals/:id", async (who, request, reply) => {
     const id = param(request, "id");
@@ -187,24 +164,19 @@ export function deadLetterRoutes(http: Http, board: BlackboardPlane): void {
     "dead_letter.read",
     "GET",
     "/blackboard/v1/dead-letters/:agent{?limit,after,correlation_id}",
-    async (who, request, reply) => {
+    async (who, request) => {
       const query = readDeadLetterQuery(request.query);
       const { deadLetters, next } = await board.deadLetters(who, agentOf(request), query);
       const page = { dead_letters: deadLetters, ...(next !== undefined && { next }) };
-      return reply.header("Cache-Control", "no-store").send(page);
+      return page;
     },
   );
 
-  http.route(
-    "dead_letter.read",
-    "GET",
-    "/blackboard/v1/dead-letters/:agent/:id",
-    async (who, request, reply) => {
-      const id = param(request, "id");
-      const found = isId(id) ? await board.deadLetter(who, agentOf(request), id) : undefined;
-      return reply.header("Cache-Control", "no-store").send(found ?? missing("dead letter", id));
-    },
-  );
+  http.route("dead_letter.read", "GET", "/blackboard/v1/dead-letters/:agent/:id", async (who, request) => {
+    const id = param(request, "id");
+    const found = isId(id) ? await board.deadLetter(who, agentOf(request), id) : undefined;
+    return found ?? missing("dead letter", id);
+  });
 
   http.route(
     "dead_letter.replay",

@@ -30,7 +30,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     );
   });
 
-  http.route("conversation.read", "GET", "/chat{?limit,after,status,q}", async (who, request, reply) => {
+  http.route("conversation.read", "GET", "/chat{?limit,after,status,q}", async (who, request) => {
     const { limit, after, status, q } = queryOf(request);
     const query = {
       limit: readLimit(limit),
@@ -40,7 +40,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     };
     const { conversations: found, next } = await conversations.list(who, query);
     const listed = found.map((conversation) => ({ run: null, ...conversation }));
-    return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
+    return { conversations: listed, ...pageAfter(next) };
   });
 
   http.route("conversation.read", "GET", "/chat/:conv_id/log{?limit,after}", async (who, request, reply) => {
@@ -50,14 +50,14 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     const rest = next === undefined ? "" : `,"next":${JSON.stringify(next)}`;
     // Each is JSON already, the same that sockets get.
     const body = `{"events":[${events.join(",")}]${rest}}`;
-    return reply.header("Cache-Control", "no-store").type("application/json").send(body);
+    return reply.type("application/json").send(body);
   });
 
   http.route(
     "conversation.read",
     "GET",
     "/chat/:conv_id/messages{?before,leaf,limit}",
-    async (who, request, reply) => {
+    async (who, request) => {
       const { before, leaf, limit } = queryOf(request);
       const page = await conversations.messages(who, convIdOf(request), {
         before: readText(before, "before", MAX_MESSAGE_ID) || undefined,
@@ -68,7 +68,7 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
         messages: page.messages.map(uiMessageOf),
         ...(page.before !== undefined && { before: page.before }),
       };
-      return reply.header("Cache-Control", "no-store").send(body);
+      return body;
     },
   );
 
@@ -100,9 +100,9 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
     ]);
   });
 
-  http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request, reply) => {
+  http.route("conversation.read", "GET", "/chat/:conv_id", async (who, request) => {
     const state = await conversations.state(who, convIdOf(request));
-    return reply.header("Cache-Control", "no-store").send({ run: null, ...state });
+    return { run: null, ...state };
   });
 
   http.route("conversation.delete", "DELETE", "/chat/:conv_id", async (who, request, reply) => {
@@ -123,9 +123,9 @@ export function chatRoutes(http: Http, context: Context, conversations: Conversa
 
 /** The messages that wait for the active run, to be read, edited and cancelled. */
 function queueRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route("conversation.read", "GET", "/chat/:conv_id/queue", async (who, request, reply) => {
+  http.route("conversation.read", "GET", "/chat/:conv_id/queue", async (who, request) => {
     const queue = await conversations.queue(who, convIdOf(request));
-    return reply.header("Cache-Control", "no-store").send(queue);
+    return queue;
   });
 
   http.route("conversation.write", "PATCH", "/chat/:conv_id/queue/:run_id", async (who, request) => {
@@ -140,9 +140,9 @@ function queueRoutes(http: Http, conversations: ConversationPlane): void {
 
 /** Who takes part in a conversation. */
 function participantRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route("conversation.read", "GET", "/chat/:conv_id/participants", async (who, request, reply) => {
+  http.route("conversation.read", "GET", "/chat/:conv_id/participants", async (who, request) => {
     const list = await conversations.participants(who, convIdOf(request));
-    return reply.header("Cache-Control", "no-store").send(list);
+    return list;
   });
 
   const path = "/chat/:conv_id/participants/:subject";

@@ -54,7 +54,7 @@ export function runtimeRoutes(
         }
       });
     };
-    const read: Handler = async (viewer, request, reply) => {
+    const read: Handler = async (viewer, request) => {
       const { id } = request.params as { id: string };
       const query = queryOf(request);
       const after = readSequence(query.after);
@@ -65,7 +65,7 @@ export function runtimeRoutes(
       if (!found || !may(viewer, "stream.read", resource)) throw notFound(stream.kind, id);
       const events = await authority.readStream(name, after, limit);
       const next = events.length === limit ? { next: String(events.at(-1)!.seq) } : {};
-      return reply.header("Cache-Control", "no-store").send({ events: events.map(eventJson), ...next });
+      return { events: events.map(eventJson), ...next };
     };
     http.route("stream.append", "POST", `${stream.path}/:id/events`, append, { target });
     http.route("stream.read", "GET", `${stream.path}/:id/events{?after,limit}`, read, { target });

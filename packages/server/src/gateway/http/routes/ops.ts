@@ -70,51 +70,34 @@ export function opsRoutes(http: Http, options: OpsRouteOptions): void {
     return reply.header("Cache-Control", "no-store").send(about);
   });
 
-  http.route("server.observe", "GET", "/ops/v1/overview", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send(await overview.get());
-  });
+  http.route("server.observe", "GET", "/ops/v1/overview", async () => overview.get());
 
-  http.route("server.observe", "GET", "/ops/v1/overview/history", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send(options.history.read());
-  });
+  http.route("server.observe", "GET", "/ops/v1/overview/history", async () => options.history.read());
 
-  http.route("server.observe", "GET", "/ops/v1/app", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send(options.app);
-  });
+  http.route("server.observe", "GET", "/ops/v1/app", async () => options.app);
 
-  http.route("org.inspect", "GET", "/ops/v1/sockets", async ({ org }, _request, reply) => {
+  http.route("org.inspect", "GET", "/ops/v1/sockets", async ({ org }) => {
     const sockets = options.sockets.list(org, LISTED_SOCKETS);
-    return reply.header("Cache-Control", "no-store").send({ sockets, closes: traffic.closes(org) });
+    return { sockets, closes: traffic.closes(org) };
   });
 
-  http.route("server.observe", "GET", "/ops/v1/errors", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ errors: traffic.errors() });
+  http.route("server.observe", "GET", "/ops/v1/errors", async () => ({ errors: traffic.errors() }));
+
+  http.route("server.inspect", "GET", "/ops/v1/config", async () => ({ settings: options.settings() }));
+
+  http.route("org.inspect", "GET", "/ops/v1/traces{?limit,correlation_id}", async ({ org }, request) => {
+    const query = queryOf(request);
+    const correlationId = readText(query.correlation_id, "correlation_id", 256);
+    const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
+    return { traces };
   });
 
-  http.route("server.inspect", "GET", "/ops/v1/config", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ settings: options.settings() });
-  });
-
-  http.route(
-    "org.inspect",
-    "GET",
-    "/ops/v1/traces{?limit,correlation_id}",
-    async ({ org }, request, reply) => {
-      const query = queryOf(request);
-      const correlationId = readText(query.correlation_id, "correlation_id", 256);
-      const traces = kept(spans).newest(org, readLimit(query.limit), correlationId).map(summaryOf);
-      return reply.header("Cache-Control", "no-store").send({ traces });
-    },
-  );
-
-  http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request, reply) => {
+  http.route("org.inspect", "GET", "/ops/v1/traces/:trace_id", async ({ org }, request) => {
     const { trace_id } = request.params as { trace_id: string };
     const found = TRACE_ID.test(trace_id) ? kept(spans).trace(org, trace_id) : undefined;
     if (!found)
       throw new KhalaError("not_found", "The trace does not exist. Only the latest traces are kept.");
-    return reply
-      .header("Cache-Control", "no-store")
-      .send({ trace_id, name: traceName(found), spans: found.map(spanJson) });
+    return { trace_id, name: traceName(found), spans: found.map(spanJson) };
   });
 }
 
@@ -154,7 +137,7 @@ function spanJson(span: EndedSpan): SpanJson {
 
 /** `GET /ops/v1/conversations`: the org's conversations with owner and state, never their content. */
 export function opsConversationRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route("org.inspect", "GET", "/ops/v1/conversations{?limit,after}", async ({ org }, request, reply) => {
+  http.route("org.inspect", "GET", "/ops/v1/conversations{?limit,after}", async ({ org }, request) => {
     const { limit, after } = queryOf(request);
     const query = { limit: readLimit(limit), after: readAfter(after) };
     const { conversations: found, next } = await conversations.listOfOrg(org, query);
@@ -167,50 +150,40 @@ export function opsConversationRoutes(http: Http, conversations: ConversationPla
         sockets: conversations.attachedTo({ org, convId }),
       }),
     );
-    return reply.header("Cache-Control", "no-store").send({ conversations: listed, ...pageAfter(next) });
+    return { conversations: listed, ...pageAfter(next) };
   });
 }
 
 /** `GET /ops/v1/failed-runs`: the exceptions that ended runs of the org. End users see their ids. */
 export function opsFailedRunRoutes(http: Http, conversations: ConversationPlane): void {
-  http.route(
-    "org.inspect",
-    "GET",
-    "/ops/v1/failed-runs{?limit,after,error_id}",
-    async ({ org }, request, reply) => {
-      const { limit, after, error_id } = queryOf(request);
-      const query = {
-        limit: readLimit(limit),
-        after: readAfter(after),
-        errorId: readText(error_id, "error_id", 100),
-      };
-      const { runs, next } = await conversations.failedRuns(org, query);
-      return reply.header("Cache-Control", "no-store").send({ runs, ...pageAfter(next) });
-    },
-  );
+  http.route("org.inspect", "GET", "/ops/v1/failed-runs{?limit,after,error_id}", async ({ org }, request) => {
+    const { limit, after, error_id } = queryOf(request);
+    const query = {
+      limit: readLimit(limit),
+      after: readAfter(after),
+      errorId: readText(error_id, "error_id", 100),
+    };
+    const { runs, next } = await conversations.failedRuns(org, query);
+    return { runs, ...pageAfter(next) };
+  });
 }
 
 /** `GET /ops/v1/audit`: the audit log of the org, newest first. */
 export function opsAuditRoutes(http: Http, audit: Audit): void {
-  http.route(
-    "audit.read",
-    "GET",
-    "/ops/v1/audit{?limit,after,action,subject}",
-    async (viewer, request, reply) => {
-      const query = queryOf(request);
-      const limit = readLimit(query.limit);
-      const before = readAfter(query.after) || undefined;
-      if (before !== undefined && !/^\d{1,18}$/.test(before))
-        throw new KhalaError("invalid_request", "after must be the unchanged `next` of the previous page.", {
-          field: "after",
-        });
-      const action = readText(query.action, "action", 100);
-      const subject = readText(query.subject, "subject", 256);
-      const entries = await audit.read(viewer, { action, subject, before, limit });
-      const next = entries.length === limit ? entries.at(-1)!.id : undefined;
-      return reply.header("Cache-Control", "no-store").send({ entries, ...pageAfter(next) });
-    },
-  );
+  http.route("audit.read", "GET", "/ops/v1/audit{?limit,after,action,subject}", async (viewer, request) => {
+    const query = queryOf(request);
+    const limit = readLimit(query.limit);
+    const before = readAfter(query.after) || undefined;
+    if (before !== undefined && !/^\d{1,18}$/.test(before))
+      throw new KhalaError("invalid_request", "after must be the unchanged `next` of the previous page.", {
+        field: "after",
+      });
+    const action = readText(query.action, "action", 100);
+    const subject = readText(query.subject, "subject", 256);
+    const entries = await audit.read(viewer, { action, subject, before, limit });
+    const next = entries.length === limit ? entries.at(-1)!.id : undefined;
+    return { entries, ...pageAfter(next) };
+  });
 }
 
 /** `/ops/v1/set-aside`: what the board could not process for good. */
@@ -220,12 +193,12 @@ export function opsSetAsideRoutes(
 ): void {
   const idOf = (request: FastifyRequest) => (request.params as { id: string }).id;
 
-  http.route("set_aside.read", "GET", "/ops/v1/set-aside{?limit,after}", async (viewer, request, reply) => {
+  http.route("set_aside.read", "GET", "/ops/v1/set-aside{?limit,after}", async (viewer, request) => {
     const query = queryOf(request);
     const limit = readLimit(query.limit);
     const items = await blackboard.setAside(viewer, { after: readAfter(query.after), limit });
     const next = items.length === limit ? items.at(-1)!.id : undefined;
-    return reply.header("Cache-Control", "no-store").send({ items, ...pageAfter(next) });
+    return { items, ...pageAfter(next) };
   });
 
   const retry = "/ops/v1/set-aside/:id/retry";
@@ -242,7 +215,7 @@ export function opsSetAsideRoutes(
 
 /** `GET /ops/v1/quotas`: what an org uses of its quotas; of every org for the platform, unless it names one. */
 export function opsQuotaRoutes(http: Http, quotas: Quotas): void {
-  http.route("quota.read", "GET", "/ops/v1/quotas{?org}", async (viewer, request, reply) => {
+  http.route("quota.read", "GET", "/ops/v1/quotas{?org}", async (viewer, request) => {
     const asked = readText(queryOf(request).org, "org", 256);
     if (asked !== undefined && !may(viewer, "quota.read", { org: asked })) throw notFound("org", asked);
     const org = asked ?? orgOf(viewer, "quota.read");
@@ -257,6 +230,6 @@ export function opsQuotaRoutes(http: Http, quotas: Quotas): void {
         rejected,
       }),
     );
-    return reply.header("Cache-Control", "no-store").send({ quotas: listed });
+    return { quotas: listed };
   });
 }

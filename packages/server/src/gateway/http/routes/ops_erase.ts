@@ -97,7 +97,7 @@ export function opsEraseRoute(http: Http, { database, sync, conversations }: Era
       reproject: [...reproject],
       busy,
     };
-    return reply.header("Cache-Control", "no-store").send(answer);
+    return reply.send(answer);
   });
 }
 

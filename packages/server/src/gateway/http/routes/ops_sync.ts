@@ -32,41 +32,36 @@ export interface Parity {
 export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
   const { database, models } = options;
 
-  http.route("server.observe", "GET", "/ops/v1/topics", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send({ topics: await describeTopics(options) });
-  });
+  http.route("server.observe", "GET", "/ops/v1/topics", async () => ({
+    topics: await describeTopics(options),
+  }));
 
-  http.route(
-    "failed_stream.read",
-    "GET",
-    "/ops/v1/failed-streams{?limit,after}",
-    async (viewer, request, reply) => {
-      const query = queryOf(request);
-      const limit = readLimit(query.limit);
-      const place = readPlace(query.after);
-      const found = await listFailedStreams(
-        database,
-        models.all.map(({ topic }) => topic),
-        {
-          org: orgOf(viewer, "failed_stream.read"),
-          after: place,
-          limit: limit + 1,
-        },
-      );
-      const streams = found.slice(0, limit);
-      const last = found.length > limit ? streams.at(-1) : undefined;
-      return reply.header("Cache-Control", "no-store").send({
-        streams: streams.map(failedStreamJson),
-        ...pageAfter(last && `${last.position} ${last.topic}`),
-      });
-    },
-  );
+  http.route("failed_stream.read", "GET", "/ops/v1/failed-streams{?limit,after}", async (viewer, request) => {
+    const query = queryOf(request);
+    const limit = readLimit(query.limit);
+    const place = readPlace(query.after);
+    const found = await listFailedStreams(
+      database,
+      models.all.map(({ topic }) => topic),
+      {
+        org: orgOf(viewer, "failed_stream.read"),
+        after: place,
+        limit: limit + 1,
+      },
+    );
+    const streams = found.slice(0, limit);
+    const last = found.length > limit ? streams.at(-1) : undefined;
+    return {
+      streams: streams.map(failedStreamJson),
+      ...pageAfter(last && `${last.position} ${last.topic}`),
+    };
+  });
 
   http.route(
     "org.inspect",
     "GET",
     "/ops/v1/documents{?topic,search,limit,after}",
-    async (viewer, request, reply) => {
+    async (viewer, request) => {
       const query = queryOf(request);
       const topic = readText(query.topic, "topic", MAX_SEARCH);
       if (!topic)
@@ -81,11 +76,11 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
         after: readAfter(query.after),
         limit: readLimit(query.limit),
       });
-      return reply.header("Cache-Control", "no-store").send({ documents, ...pageAfter(next) });
+      return { documents, ...pageAfter(next) };
     },
   );
 
-  http.route("org.inspect", "GET", "/ops/v1/history/:doc_key{?limit}", async (viewer, request, reply) => {
+  http.route("org.inspect", "GET", "/ops/v1/history/:doc_key{?limit}", async (viewer, request) => {
     const { doc_key } = request.params as { doc_key: string };
     const { limit } = queryOf(request);
     const bounds = { limit: readLimit(limit), payloadBytes: options.payloadBytes };
@@ -95,15 +90,13 @@ export function opsSyncRoutes(http: Http, options: OpsSyncOptions): void {
       model && isKeyOf(model, doc_key) && hasScopeFor(viewer, "document.read", { topic: model.topic });
     const entries = visible ? await documentHistory(database, model, doc_key, viewer, bounds) : undefined;
     if (!entries) throw notFound("document", doc_key);
-    return reply.header("Cache-Control", "no-store").send({ entries });
+    return { entries };
   });
 
-  http.route("server.inspect", "GET", "/ops/v1/parity", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send(await options.parity.state());
-  });
+  http.route("server.inspect", "GET", "/ops/v1/parity", async () => options.parity.state());
 
   http.route("mirror.compare", "POST", "/ops/v1/parity", async (_viewer, _request, reply) => {
-    return reply.header("Cache-Control", "no-store").send(await options.parity.compare());
+    return reply.send(await options.parity.compare());
   });
 }
 

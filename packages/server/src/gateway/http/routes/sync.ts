@@ -43,7 +43,7 @@ export function syncRoutes(http: Http, { database, models }: { database: Databas
     const next = page.next ? nextOf(page.next) : null;
     const epoch = viewerEpoch(page.epoch, followedRights(rightsFingerprint(viewer), part));
     const body = `{"documents":[${page.documents.map(documentJson).join(",")}],"cursor":{"epoch":"${epoch}","watermark":"${page.watermark}"},"next":${JSON.stringify(next)}}`;
-    return reply.header("Cache-Control", "no-store").type("application/json").send(body);
+    return reply.type("application/json").send(body);
   };
   http.route("document.read", "GET", "/sync/v1/list/:collection{?*}", list, {
     target: (request) => ({ topic: (request.params as { collection: string }).collection }),

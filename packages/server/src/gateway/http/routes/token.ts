@@ -37,7 +37,7 @@ export function tokenRoutes(http: Http, { issuer, revocations, maxTtlS, clock }:
       scopes,
       ...(ttlS !== undefined && { ttl_s: ttlS }),
     });
-    return reply.header("Cache-Control", "no-store").send(minted);
+    return reply.send(minted);
   });
 
   http.route("token.revoke", "POST", "/api/sync/revoke", async (viewer, request, reply, audited) => {
