@@ -130,6 +130,7 @@ describe("refuses a wrong setting by name", () => {
   });
 
   test("even when it is wrong only in combination with another", () => {
+    expect(() => readConfig({ KHALA_PORT: "four" })).toThrow("KHALA_PORT: not a number");
     expect(() => readConfig({ KHALA_MIRROR: "convex" })).toThrow("CONVEX_URL");
     expect(() => readConfig({ KHALA_AUTH_MIN_TTL_S: "901" })).toThrow("KHALA_AUTH_MIN_TTL_S");
     const lag = { KHALA_BOARD_LAG_SLOW: "5", KHALA_BOARD_LAG_REFUSE: "5" };

@@ -338,7 +338,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   );
   const parsed = SETTINGS.safeParse(known);
   if (!parsed.success) {
-    const problems = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
+    const problems = parsed.error.issues.map((issue) => {
+      const name = issue.path.join(".");
+      const isNumber = issue.code === "invalid_type" && issue.expected === "number";
+      return `${name}: ${isNumber ? "not a number" : issue.message}`;
+    });
     throw new Error(`Invalid settings:\n  ${problems.join("\n  ")}\nSee \`khala config --help\`.`);
   }
   const config = parsed.data;
