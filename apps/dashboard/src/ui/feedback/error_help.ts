@@ -107,6 +107,71 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     RETRIES,
   ),
   shutting_down: help("Server shutting down", "The server is restarting, or was stopped.", RETRIES),
+  unknown_event_type: help(
+    "Unknown event type",
+    "The stream has no events of this type.",
+    "Use a type that the message lists, or serve a model that knows it.",
+  ),
+  missing_jti: help(
+    "Token without an id",
+    "A token without a jti cannot be revoked.",
+    "Issue tokens with a jti.",
+  ),
+  subject_mismatch: help(
+    "Wrong person",
+    "A socket got a token of another subject or org, or an approval is up to somebody else.",
+    "Open a new socket with that token, or let another person decide.",
+  ),
+  origin_not_allowed: help(
+    "Page not allowed",
+    "Pages of this origin may not connect.",
+    "Add the origin to KHALA_ORIGINS.",
+  ),
+  unsupported_protocol_version: help(
+    "Protocol not supported",
+    "The socket was not opened with vsn=2.0.0.",
+    "Use Phoenix Channels V2.",
+  ),
+  stale_producer: help(
+    "Producer replaced",
+    "A newer instance of the stream's producer has written.",
+    "Stop this one, or begin a higher epoch.",
+  ),
+  event_conflict: help(
+    "Event id used already",
+    "An event id is known with other content, or only some of several are known.",
+    "Send new events alone, with ids of their own.",
+  ),
+  stream_conflict: help(
+    "Stream exists",
+    "There is a durable stream with another configuration or content type.",
+    "Use the stream's own, or another path.",
+  ),
+  stream_closed: help(
+    "Stream closed",
+    "Nothing can be added to a closed durable stream.",
+    "Create another one.",
+  ),
+  lease_lost: help(
+    "Lease lost",
+    "The worker's lease on the task ended, or the task was settled.",
+    "Drop the work, and claim again.",
+  ),
+  already_decided: help(
+    "Already decided",
+    "Somebody decided otherwise, or the request was withdrawn with its run.",
+    "Read who decided what.",
+  ),
+  stream_gone: help(
+    "Stream deleted",
+    "The durable stream was deleted while it had forks.",
+    "Read a fork, or create another one.",
+  ),
+  upgrade_required: help(
+    "No WebSocket",
+    "The path of a WebSocket was requested without an upgrade.",
+    "Connect with a WebSocket client. A proxy in between must pass upgrades on.",
+  ),
   internal: help(
     "Internal error",
     "The server failed to handle the request.",
