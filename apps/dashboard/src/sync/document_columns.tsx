@@ -16,17 +16,25 @@ const ORDER = [/^(title|name|subject|label|text|summary|message)$/, /(^|_)(statu
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 const LONG_ID = /^(\w+[-:])?[0-9a-f]{8}-[0-9a-f]{4}-/i;
 
+/** A field of documents. */
+export interface Field {
+  readonly name: string;
+  /** All documents that have it have a number there. */
+  readonly isNumber: boolean;
+}
+
 /** The fields of the first documents that are worth a column: those that most have, and that are not the key again. */
-export function fieldsOf(rows: readonly DocumentRow[]): readonly string[] {
+export function fieldsOf(rows: readonly DocumentRow[]): readonly Field[] {
   const sampled = rows.slice(0, SAMPLED);
-  const seen = new Map<string, { count: number; at: number }>();
+  const seen = new Map<string, { count: number; at: number; isNumber: boolean }>();
   for (const { preview, doc_key } of sampled)
     for (const [name, value] of Object.entries(preview)) {
       const isKey = typeof value === "string" && value !== "" && doc_key.endsWith(`:${value}`);
       // The table has a column for it anyway.
       if (isKey || name === "updated_at") continue;
-      const known = seen.get(name) ?? { count: 0, at: seen.size };
-      seen.set(name, { ...known, count: known.count + 1 });
+      const known = seen.get(name) ?? { count: 0, at: seen.size, isNumber: true };
+      const isNumber = known.isNumber && typeof value === "number";
+      seen.set(name, { ...known, count: known.count + 1, isNumber });
     }
   const rank = (name: string) => {
     const at = ORDER.findIndex((pattern) => pattern.test(name));
@@ -36,15 +44,15 @@ export function fieldsOf(rows: readonly DocumentRow[]): readonly string[] {
     .filter(([, { count }]) => count * 2 >= sampled.length)
     .sort(([a, one], [b, other]) => rank(a) - rank(b) || one.at - other.at)
     .slice(0, MAX_FIELDS)
-    .map(([name]) => name);
+    .map(([name, { isNumber }]) => ({ name, isNumber }));
 }
 
 /** The columns of a topic: its key, its own fields, and what the server knows of each document. */
-export function documentColumns(fields: readonly string[]): readonly Column<DocumentRow>[] {
+export function documentColumns(fields: readonly Field[]): readonly Column<DocumentRow>[] {
   return [
     {
       head: "Key",
-      width: "minmax(112px, 1.2fr)",
+      width: "minmax(112px, 1.6fr)",
       sortBy: ({ doc_key }) => doc_key,
       cell: ({ doc_key, gone }) => (
         <span className={gone ? "document-gone" : undefined}>
@@ -79,10 +87,11 @@ export function documentColumns(fields: readonly string[]): readonly Column<Docu
   ];
 }
 
-function fieldColumn(name: string, at: number): Column<DocumentRow> {
+function fieldColumn({ name, isNumber }: Field, at: number): Column<DocumentRow> {
   return {
     head: `${name.charAt(0).toUpperCase()}${name.slice(1).replaceAll("_", " ")}`,
     width: at === 0 ? "minmax(104px, 2fr)" : "minmax(100px, 1fr)",
+    align: isNumber ? "end" : "start",
     // The first says what it is, also on a phone.
     wideOnly: at > 1,
     sortBy({ preview }) {

@@ -7,7 +7,7 @@ import { countText, plural } from "../ui/format/numbers.ts";
 import { useDebounced } from "../ui/hooks.ts";
 import { sortRows } from "../ui/table/sort.ts";
 import { Table } from "../ui/table/table.tsx";
-import { documentColumns, fieldsOf } from "./document_columns.tsx";
+import { documentColumns, type Field, fieldsOf } from "./document_columns.tsx";
 import type { DocumentRow } from "./document_pages.ts";
 import type { Topic } from "./sync_types.ts";
 import { useDocuments } from "./use_documents.ts";
@@ -32,8 +32,9 @@ export function Documents({ topicName, topic }: DocumentsProps) {
   const documents = useDocuments(topicName, settled, topic?.head);
   const { rows, more, error, setVisible, reload } = documents;
   const [sort, setSort] = useParam("sort");
-  const fields = fieldsOf(rows).join("\n");
-  const columns = useMemo(() => documentColumns(fields === "" ? [] : fields.split("\n")), [fields]);
+  // As text, which is equal while the fields are the same.
+  const fields = JSON.stringify(fieldsOf(rows));
+  const columns = useMemo(() => documentColumns(JSON.parse(fields) as readonly Field[]), [fields]);
   const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
   // A part of a list cannot be sorted: the rest is loaded first, where it is not too much.
   const { setLoadingAll } = documents;

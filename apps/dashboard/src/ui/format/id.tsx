@@ -11,8 +11,17 @@ export function Id({ value, length = 16 }: { readonly value: string; readonly le
   return (
     <button type="button" className="id mono" title={value} onClick={() => copy(value)}>
       <span className="id-text">
-        <span className="id-head">{isShort ? value : value.slice(0, length - TAIL - 1)}</span>
-        {!isShort && <span>…{value.slice(-TAIL)}</span>}
+        {isShort ? (
+          // One text, so that it is read as one word; its head is what is cut.
+          <span className="id-head id-short">
+            <bdi>{value}</bdi>
+          </span>
+        ) : (
+          <>
+            <span className="id-head">{value.slice(0, length - TAIL - 1)}</span>
+            <span>…{value.slice(-TAIL)}</span>
+          </>
+        )}
       </span>
       <Icon name={copied ? "check" : "copy"} size={12} />
       <span className="visually-hidden">, Copy</span>
