@@ -87,6 +87,8 @@ export const links = {
   trace: (traceId: string) => hrefTo("operations", { tab: "traces", trace: traceId }),
   sockets: () => hrefTo("operations", { tab: "sockets" }),
   closes: (filter?: string) => hrefTo("operations", { tab: "closes", q: filter }),
+  approvals: () => hrefTo("blackboard", { tab: "approvals" }),
+  quotas: () => hrefTo("operations", { tab: "quotas" }),
   errors: () => hrefTo("operations", { tab: "errors" }),
   error: (code: string) => hrefTo("operations", { tab: "errors", item: code }),
   /** A page of the documentation, such as "protocol/ERRORS.md". */

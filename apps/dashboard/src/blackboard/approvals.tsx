@@ -108,7 +108,7 @@ export function Approvals({ approvals, onDecided }: ApprovalsProps) {
 
 function outcomeOf({ approval: { task }, approved }: Decision): string {
   if (!task) return approved ? "Approved. The run continues." : "Rejected. The run continues without it.";
-  return approved ? "Approved. The task is queued." : "Rejected. The task is now a dead letter.";
+  return approved ? "Approved. The task is queued." : "Rejected. The task has ended and published nothing.";
 }
 
 interface ApprovalCardProps {
@@ -170,7 +170,7 @@ function RejectDialog(props: {
       title={props.ofTask ? "Reject this task?" : "Reject this tool call?"}
       about={
         props.ofTask
-          ? "The task becomes a dead letter. It can be replayed from there."
+          ? "The task ends and publishes nothing. A decision cannot be changed."
           : "The tool is not executed. The engine is notified, and the run continues."
       }
       actions={
@@ -186,7 +186,7 @@ function RejectDialog(props: {
         <span>Reason</span>
         <input className="field" value={reason} onChange={(event) => setReason(event.target.value)} />
         <span className="quiet">
-          {props.ofTask ? "Optional. Stored with the dead letter." : "Optional. Sent to the engine."}
+          {props.ofTask ? "Optional. Stored with the decision." : "Optional. Sent to the engine."}
         </span>
       </label>
     </Dialog>

@@ -44,13 +44,6 @@ export default function BlackboardPage() {
           { id: "timeline", label: "Timeline", content: <Correlation board={board} /> },
           { id: "agents", label: "Agents", content: <Agents agents={board.agents} /> },
           {
-            id: "dead",
-            label: "Dead letters",
-            ...(dead && { count: dead }),
-            content: <DeadLetters agents={board.agents} />,
-          },
-          { id: "lag", label: "Lag", content: <Lag /> },
-          {
             id: "approvals",
             label: "Approvals",
             ...(pending && { count: pending }),
@@ -60,6 +53,13 @@ export default function BlackboardPage() {
               </Fetched>
             ),
           },
+          {
+            id: "dead",
+            label: "Dead letters",
+            ...(dead && { count: dead }),
+            content: <DeadLetters agents={board.agents} />,
+          },
+          { id: "lag", label: "Lag", content: <Lag /> },
         ]}
       />
     </WithPanel>

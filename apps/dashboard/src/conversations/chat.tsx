@@ -87,6 +87,10 @@ function Live({ convId, header, record, onEnd }: LiveProps) {
   const { messages, run, health, error } = conversation;
   const [policy, setPolicy] = useParam("policy");
   const isEmpty = messages.length === 0;
+  // With an operator who looks at it, too: the owner's words are not theirs.
+  const people = new Set(
+    [...(record.participants ?? []), ...conversation.present].map(({ subject }) => subject),
+  );
   const { regenerate, edit, chooseBranch, decide } = conversation;
   const [failed, setFailed] = useState<ErrorInfo>();
   const actions = useMemo(() => {
@@ -118,11 +122,7 @@ function Live({ convId, header, record, onEnd }: LiveProps) {
           {failure && <Failure error={failure} inline />}
           {failed && <Failure error={failed} inline />}
           <ConversationId value={convId}>
-            <Messages
-              messages={messages}
-              actions={actions}
-              showsAuthors={(record.participants?.length ?? 0) > 1}
-            >
+            <Messages messages={messages} actions={actions} showsAuthors={people.size > 1}>
               <RunStatus view={conversation} lastRun={record.last_run} />
             </Messages>
           </ConversationId>

@@ -1,6 +1,8 @@
+import { useList } from "@khala/client/react";
 import type { ReactNode } from "react";
 import type { App } from "../data/app.ts";
 import type { Overview, OverviewHistory, PlaneHealth } from "../data/overview.tsx";
+import { useFrozen } from "../data/pause.tsx";
 import { hrefTo, links, PAGES } from "../router.ts";
 import { Sparkline } from "../ui/charts/sparkline.tsx";
 import { Icon } from "../ui/controls/icons.tsx";
@@ -91,6 +93,7 @@ export function PlaneCards({ overview, app, samples, isLive }: PlaneCardsProps) 
         <Figure value={blackboard.waiting} word="queued" href={PAGES.blackboard} />
         <Figure value={blackboard.retried} word="retried" href={PAGES.blackboard} />
         <Figure value={blackboard.dead} word="dead letter" href={links.deadLetters()} alarming />
+        {blackboard.agents > 0 && <PendingApprovals />}
       </Card>
     </div>
   );
@@ -148,6 +151,12 @@ function causeOf(page: CardProps["page"], message: string): string {
   if (/lag too far behind|refused/i.test(message)) return links.lag();
   if (/dead letter/i.test(message)) return links.deadLetters();
   return hrefTo("blackboard", { tab: "agents" });
+}
+
+/** What waits for a person in this org, of agents and conversations: no health of a plane counts it. */
+function PendingApprovals() {
+  const { items } = useFrozen(useList("approvals", { select: ({ key }) => key }));
+  return <Figure value={items.length} word="pending approval" href={links.approvals()} alarming />;
 }
 
 /** These words have no plural. */

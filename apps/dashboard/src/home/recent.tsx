@@ -128,7 +128,7 @@ function documentRow(topic: string, item: Item): RowData {
   return {
     key,
     href: links.document(topic, key),
-    label: textIn(data, "title", "name", "text") ?? shortenMiddle(key, 22),
+    label: textIn(data, "title", "name", "subject", "label", "text", "summary") ?? shortenMiddle(key, 22),
     state: knownStateOf(status),
     word: (status === "running" ? textIn(data, "last_step") : undefined) ?? status,
     at: changedAt(item) || undefined,

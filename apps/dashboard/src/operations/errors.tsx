@@ -87,6 +87,11 @@ function ErrorPanel({ code, counted, onClose }: ErrorPanelProps) {
       />
       <Section title="Cause">{why}</Section>
       <Section title="What to do">{fix}</Section>
+      {code === "limit_exceeded" && (
+        <p className="panel-links">
+          <a href={links.quotas()}>Quotas, and how often each org was refused</a>
+        </p>
+      )}
       <p className="panel-links">
         <a href={links.closes(`reason:${code}`)}>Sockets closed with this code</a>
       </p>

@@ -32,7 +32,14 @@ const COLUMNS: readonly Column<QuotaUse>[] = [
     wideOnly: true,
     cell: ({ name, limit }) => (limit === 0 ? "none" : amount(name, limit)),
   },
-  { head: "Refused", width: "minmax(52px, 90px)", align: "end", cell: ({ rejected }) => countText(rejected) },
+  {
+    head: "Refused",
+    width: "minmax(52px, 90px)",
+    align: "end",
+    cell: ({ rejected }) => (
+      <span className={rejected > 0 ? "failed" : undefined}>{countText(rejected)}</span>
+    ),
+  },
   { head: "What counts", width: "minmax(160px, 2fr)", wideOnly: true, cell: ({ about }) => about },
 ];
 

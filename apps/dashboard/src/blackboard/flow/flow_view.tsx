@@ -115,18 +115,25 @@ const NODE_SIZES = {
   publisher: { width: 104, height: 44 },
 } as const;
 
+/** A type is as wide as its name, within limits: a longer one is cut. */
+function sizeOf({ kind, name }: Pick<FlowNode, "kind" | "name">): { width: number; height: number } {
+  const { width, height } = NODE_SIZES[kind];
+  return { width: kind === "type" ? Math.min(Math.max(width, 26 + 8 * name.length), 200) : width, height };
+}
+
 /** Where each node is drawn, left to right along the flow, by its top left corner. */
 function layout({ nodes, edges }: FlowGraph): ReadonlyMap<string, Place> {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 28, marginx: 4, marginy: 4 });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const { id, kind } of nodes) graph.setNode(id, { ...NODE_SIZES[kind] });
+  for (const node of nodes) graph.setNode(node.id, sizeOf(node));
   for (const { from, to } of edges) graph.setEdge(from, to);
   dagre.layout(graph);
   return new Map(
-    nodes.map(({ id, kind }) => {
+    nodes.map((node) => {
+      const { id } = node;
       const { x, y } = graph.node(id);
-      const { width, height } = NODE_SIZES[kind];
+      const { width, height } = sizeOf(node);
       return [id, { x: x - width / 2, y: y - height / 2, width, height }];
     }),
   );
