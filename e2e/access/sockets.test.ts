@@ -38,7 +38,7 @@ async function next(socket: WebSocket, frame: object): Promise<Frame> {
 function codeOf({ type, code, errorText }: Frame): string {
   if (type === "error" && typeof code === "string") return code;
   if (type !== "error") return String(type);
-  if (/not yours/.test(String(errorText))) return "not_found";
+  if (/you may not see it/.test(String(errorText))) return "not_found";
   return /participant|viewer/.test(String(errorText)) ? "missing_role" : String(errorText);
 }
 

@@ -187,7 +187,7 @@ describe("khala artifacts, correlations and lag", () => {
     expect(shown).toMatchObject({ correlation_id: id, status: "done", artifacts: "2" });
     expect((await khala(["correlations", "pause", id])).out).toMatch(/ is paused: /);
     expect((await khala(["correlations", "show", id])).out).toMatch(new RegExp(`^${id} +paused`, "m"));
-    expect((await khala(["correlations", "resume", id])).out).toBe(`${id} continues.\n`);
+    expect((await khala(["correlations", "resume", id])).out).toBe(`${id} is resumed.\n`);
     const cancelled = await khala(["correlations", "cancel", id, "--json"]);
     expect(lines(cancelled.out)).toEqual([{ correlation_id: id, state: "cancelled" }]);
     const resumed = await khala(["correlations", "resume", id, "--json"]);
@@ -256,7 +256,7 @@ describe("khala dlq", () => {
   }, async () => {
     const { correlation_id } = await deadLetters(120);
     const all = await khala(["dlq", "replay-all", "picky", "--correlation", correlation_id]);
-    expect(all).toEqual({ code: 0, out: "120 dead letters of picky run again.\n", err: expect.any(String) });
+    expect(all).toEqual({ code: 0, out: "120 dead letters of picky replayed.\n", err: expect.any(String) });
     // Each fails once more.
     await buried(correlation_id, 240);
     using out = vi.spyOn(process.stdout, "write").mockReturnValue(true);

@@ -226,7 +226,7 @@ describe("every error has the same shape", () => {
     });
     expect(answer).toMatch(/^HTTP\/1\.1 413 /);
     expect(answer).toContain(
-      '{"error":{"code":"payload_too_large","message":"The headers of a request have at most',
+      '{"error":{"code":"payload_too_large","message":"The headers of a request may have at most',
     );
   });
 

@@ -58,6 +58,6 @@ export function openRunList({ url, token, store }: RunListOptions): RunList {
 function noticeOf(phase: string, why: string | undefined): string {
   if (phase === "loading") return "Loading…";
   if (phase === "offline") return "Offline. This is what was there last.";
-  if (phase === "forbidden") return why ?? "This list is not yours to see.";
+  if (phase === "forbidden") return why ?? "You may not see this list.";
   return "";
 }

@@ -80,7 +80,7 @@ export function isReserved(scope: string): boolean {
 
 /** A missing resource and one the caller may not see get the same error. */
 export function notFound(what: string, name: string): KhalaError {
-  return new KhalaError("not_found", `There is no ${what} ${quote(name)}, or it is not yours to see.`);
+  return new KhalaError("not_found", `There is no ${what} ${quote(name)}, or you may not see it.`);
 }
 
 /** The scopes of which one is needed. */

@@ -127,7 +127,7 @@ test("a subject reaches its own conversations, a service those of its org only",
       () => plane.remove(caller, conv),
     ];
     for (const call of denied)
-      await expect(call()).rejects.toThrow(`There is no conversation "${conv}", or it is not yours to see.`);
+      await expect(call()).rejects.toThrow(`There is no conversation "${conv}", or you may not see it.`);
   }
   expect(await said(plane, service)).toEqual(["hi", "hi!"]);
   const { run_id } = await plane.chat(service, { convId: conv, message: "from the service" });

@@ -34,7 +34,7 @@ test("reports a board that does not answer apart from the database", async () =>
   await clock.advance(2_000);
   expect(await silent).toMatchObject({
     database: { state: "ok" },
-    blackboard: { state: "unavailable", message: expect.stringContaining("no answer within 2000 ms") },
+    blackboard: { state: "unavailable", message: expect.stringContaining("No answer within 2000 ms") },
   });
 });
 

@@ -64,7 +64,7 @@ export async function resumeCorrelation(id: string, options: ServerOptions): Pro
   const path = `${pathOf(id)}/resume`;
   const { replayed = 0 } = await callWithScope<{ replayed?: number }>(options, CONTROL_SCOPES, path, {});
   if (options.json) return print(JSON.stringify({ correlation_id: id, replayed }));
-  print(`${id} continues${replayed > 0 ? `, with ${replayed} dead letters that run again` : ""}.`);
+  print(`${id} is resumed${replayed > 0 ? `, and ${replayed} dead letters are replayed` : ""}.`);
 }
 
 /** `ops` for those that somebody else has begun. */

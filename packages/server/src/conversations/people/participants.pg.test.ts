@@ -140,7 +140,7 @@ test.each([true, false])(
     await until("their sockets to end", () => sockets.every(({ ended }) => ended.length === 1));
     for (const { ended, attached } of sockets) {
       expect(ended[0]).toMatchObject({ code: "not_found", meaning: { close: 4404 } });
-      expect(() => attached.check(bob)).toThrow("not yours to see");
+      expect(() => attached.check(bob)).toThrow("you may not see it");
     }
     expect(a.plane.attachedTo({ org: "acme", convId: conv })).toBe(0);
     expect(kept.every(({ ended }) => ended.length === 0)).toBe(true);
@@ -165,7 +165,7 @@ test("a token for the whole org keeps its socket when its role ends", async () =
     try {
       socket.attached.check(bob);
     } catch (error) {
-      return (error as Error).message.includes("not yours to see");
+      return (error as Error).message.includes("you may not see it");
     }
     socket.attached.check(both);
     return false;

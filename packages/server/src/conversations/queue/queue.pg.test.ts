@@ -204,7 +204,7 @@ test("only the author of a queued message may edit it, and others learn nothing"
   ])
     await expect(call()).rejects.toMatchObject({
       code: "not_found",
-      message: `There is no conversation "${conv}", or it is not yours to see.`,
+      message: `There is no conversation "${conv}", or you may not see it.`,
     });
   // Another conversation's runs are not there.
   const { run_id } = await plane.chat(ada, { convId: convId(), message: "elsewhere" });

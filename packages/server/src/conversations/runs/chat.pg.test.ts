@@ -156,12 +156,10 @@ test("answers for another subject's conversation exactly as for a missing one", 
         (reason) => reason,
       );
       expect(error).toMatchObject({ code: "not_found" });
-      expect(error.message).toBe(`There is no conversation "${conv}", or it is not yours to see.`);
+      expect(error.message).toBe(`There is no conversation "${conv}", or you may not see it.`);
     }
     for (const call of calls(missing))
-      await expect(call()).rejects.toThrow(
-        `There is no conversation "${missing}", or it is not yours to see.`,
-      );
+      await expect(call()).rejects.toThrow(`There is no conversation "${missing}", or you may not see it.`);
   }
 });
 

@@ -106,7 +106,7 @@ test("rotates the epoch, and running servers switch to it", async () => {
 test("refuses an unknown topic with the app's topics", async () => {
   const options = { databaseUrl: "postgres://127.0.0.1:1/none", app, topic: "app.nothing" };
   await expect(reproject(options)).rejects.toThrow(
-    'There is no topic "app.nothing". The app has: runtime.run_summaries.',
+    'There is no topic "app.nothing". Topics of this app: runtime.run_summaries.',
   );
 });
 
