@@ -54,7 +54,8 @@ test("replaces a refused token once, and then reports the refusal", async () => 
 });
 
 test("names the path that a development server answers with a page of its own", async () => {
-  const page = () => new Response("<!doctype html>", { headers: { "content-type": "text/html; charset=utf-8" } });
+  const page = () =>
+    new Response("<!doctype html>", { headers: { "content-type": "text/html; charset=utf-8" } });
   const { http } = served(page);
   await expect(http.request("GET", "/approvals")).rejects.toMatchObject({
     code: "invalid_request",

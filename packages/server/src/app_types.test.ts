@@ -69,7 +69,9 @@ test("project returns the literals of its document's unions, without a cast", ()
     streams: [tasks],
     project(before: Ticket | null, event) {
       if (event.type === "task.moved") return before && { ...before, status: "closed" };
-      return event.type === "task.added" ? { status: "open", note: event.data.title, labels: [{ colour: "red" }] } : tombstone;
+      return event.type === "task.added"
+        ? { status: "open", note: event.data.title, labels: [{ colour: "red" }] }
+        : tombstone;
     },
   });
   expectTypeOf(model.audience).parameter(0).toEqualTypeOf<Ticket>();

@@ -63,8 +63,7 @@ export function Parity() {
       {({ sink, topics }) =>
         sink === "none" ? (
           <Empty title="No mirror configured" icon="sync">
-            Parity compares every topic with a second store during a migration. Set KHALA_MIRROR to start
-            one.
+            Parity compares every topic with a second store during a migration. Set KHALA_MIRROR to start one.
           </Empty>
         ) : (
           <>

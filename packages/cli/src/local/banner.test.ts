@@ -1,4 +1,11 @@
-import { agent, defineApp, defineModel, defineStream, lightningControlPlane, runSummaries } from "@khala/server";
+import {
+  agent,
+  defineApp,
+  defineModel,
+  defineStream,
+  lightningControlPlane,
+  runSummaries,
+} from "@khala/server";
 import { scripted } from "@khala/server/engines";
 import { expect, test } from "vitest";
 import { sectionsOf } from "./banner.ts";
@@ -25,8 +32,15 @@ test("shows an append of one of the app's own events", () => {
 });
 
 test("prints no request that the server would refuse, for a schema that does not say what fits", () => {
-  const validate = (value: unknown) => ({ value: value as { readonly title: string } });
-  const schema = { "~standard": { version: 1, vendor: "own", validate } } as const;
+  type Task = { readonly title: string };
+  const schema = {
+    "~standard": {
+      version: 1 as const,
+      vendor: "own",
+      validate: (value: unknown) => ({ value: value as Task }),
+      types: undefined as undefined | { readonly input: Task; readonly output: Task },
+    },
+  };
   const stream = defineStream({
     kind: "task",
     path: "/app/v1/tasks",
@@ -37,7 +51,7 @@ test("prints no request that the server would refuse, for a schema that does not
     topic: "app.tasks",
     prefix: "task",
     streams: [stream],
-    project: (before: { readonly title: string } | null, event) => ({ ...before, title: event.data.title }),
+    project: (before: Task | null, event) => ({ ...before, title: event.data.title }),
   });
   const worker = agent("worker", { schemas: { Job: schema }, consumes: "Job", run: () => undefined });
   const sections = sectionsOf(URL, defineApp({ models: [tasks], agents: [worker] }));

@@ -77,7 +77,8 @@ function sync(url: string, { models }: Pick<App, "models">): Section | undefined
       `${COMMAND} tail ${model.topic} --url ${url}`,
     ];
     const data = sampleOf(schema);
-    if (data === undefined) return { title: "Read the documents of a topic, and follow it live:", lines: follow };
+    if (data === undefined)
+      return { title: "Read the documents of a topic, and follow it live:", lines: follow };
     const body = JSON.stringify({ events: [{ event_id: "1", type, data }] });
     return {
       title: "Append an event, read its document, and follow the topic live:",

@@ -59,11 +59,6 @@ const KNOWN: Readonly<Record<string, ErrorHelp>> = {
     "An artifact with this id and version exists with different content.",
     "Publish it with a higher version or a new id.",
   ),
-  already_decided: help(
-    "Already decided",
-    "Somebody else decided this first, or its run has ended.",
-    "Reload the page to see the decision.",
-  ),
   conversation_busy: help(
     "Conversation busy",
     "A run is in progress, and a conversation has one run at a time.",

@@ -189,8 +189,7 @@ function answerAgain(call: AwaitedCall, callId: string, hash: string): DecideToo
 }
 
 function checkDecision(callId: string, { approve, reason, output, error }: DecideToolRequestJson): void {
-  if (!isId(callId))
-    throw invalid("call_id", "call_id must have 1 to 200 printable ASCII characters.");
+  if (!isId(callId)) throw invalid("call_id", "call_id must have 1 to 200 printable ASCII characters.");
   const given = [approve, output, error].filter((value) => value !== undefined);
   if (given.length !== 1) throw invalid("approve", "Send exactly one of approve, output and error.");
   if (reason !== undefined && approve === undefined)

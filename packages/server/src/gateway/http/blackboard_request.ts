@@ -179,8 +179,7 @@ function readFailure({ class: name = "", message = "", stack, kind = "" }: Failu
   if (!isName(name, 200))
     throw invalid("failure.class", "class must be the class of the exception, such as ValueError.");
   if (message === "") throw invalid("failure.message", "message must say what went wrong.");
-  if (!FAILURES.includes(kind))
-    throw invalid("failure.kind", `kind must be one of ${FAILURES.join(", ")}.`);
+  if (!FAILURES.includes(kind)) throw invalid("failure.kind", `kind must be one of ${FAILURES.join(", ")}.`);
   return { class: name, message, kind, ...(stack !== undefined && { stack }) };
 }
 
