@@ -154,6 +154,25 @@ test("an abort of a queued request stops its run before the engine starts", asyn
   expect(server.engine.turns.filter(({ turn }) => turn.convId === id)).toHaveLength(1);
 });
 
+test("a message right after an abort starts its run, as a regenerated answer does", async () => {
+  using socket = await connect();
+  const id = newConv();
+  socket.say(send("r0", id));
+  await onStage(server, id);
+  for (let i = 1; i < 4; i++) {
+    socket.say({ type: "abort", requestId: `r${i - 1}` });
+    const next = send(`r${i}`, id, "Again?");
+    socket.say(
+      i === 2 ? { ...next, trigger: "regenerate-message", messages: send("r1", id).messages } : next,
+    );
+    await until("an answer", () => socket.of(`r${i}`).length > 0);
+    expect(socket.of(`r${i}`)[0]).toEqual({ type: "start", requestId: `r${i}` });
+    await onStage(server, id, i + 1);
+  }
+  (await onStage(server, id, 4)).finish();
+  await socket.ended("r3");
+});
+
 test("an unknown frame closes the socket with a code and a reason", async () => {
   for (const text of [
     "{",

@@ -36,10 +36,14 @@ interface Frame {
 /** A `send` or `resume` that is being answered. */
 interface Request {
   readonly id: string;
+  /** The conversation, as the client named it. */
+  readonly convId: unknown;
   readonly leaving: AbortController;
   /** The client wants the run to stop. */
   stop: boolean;
   sequence: number;
+  /** Resolves when it is answered, and its run is stopped if the client wants that. */
+  answered: Promise<void>;
 }
 
 const MAX_ID = 255;
@@ -100,9 +104,16 @@ class AiSocket implements ClientSocket {
       const message = `A socket may have at most ${MAX_REQUESTS} active requests. Wait for an answer, or open another socket.`;
       return this.#connection.end(new KhalaError("limit_exceeded", message));
     }
-    const request: Request = { id, leaving: new AbortController(), stop: false, sequence: 0 };
+    const request: Request = {
+      id,
+      convId: frame!.id,
+      leaving: new AbortController(),
+      stop: false,
+      sequence: 0,
+      answered: Promise.resolve(),
+    };
     this.#requests.set(id, request);
-    void this.#answer(request, frame!, inexactInteger(text));
+    request.answered = this.#answer(request, frame!, inexactInteger(text));
   }
 
   // A token that does not allow chats is refused before it is used.
@@ -163,6 +174,7 @@ class AiSocket implements ClientSocket {
     const { viewer } = this.#connection;
     const by = { viewer, address: this.#connection.remote };
     const continuation = readAiContinuation(frame);
+    await this.#earlierStops(request);
     const run = continuation
       ? await continueRun(this.#options, by, continuation)
       : await startRun(this.#context, conversations, viewer, readAiRequest(frame, params, policy));
@@ -170,6 +182,16 @@ class AiSocket implements ClientSocket {
     const chunks = new AiChunks(run.runId, continuation?.known);
     await this.#follow(request, run, chunks, run.waits ? chunks.wait() : []);
     return run;
+  }
+
+  /** The stops requested before in the conversation: until they are stored, it is busy. */
+  async #earlierStops({ id, convId }: Request): Promise<void> {
+    const stops: Promise<void>[] = [];
+    for (const other of this.#requests.values()) {
+      if (other.id === id) break;
+      if (other.stop && other.convId === convId) stops.push(other.answered);
+    }
+    await Promise.all(stops);
   }
 
   async #resume(request: Request, frame: Frame): Promise<FollowedRun | undefined> {
