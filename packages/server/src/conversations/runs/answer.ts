@@ -23,6 +23,7 @@ import type { ConversationOptions } from "../options.ts";
 import type { ClaimedRun } from "../queue/admission.ts";
 import { messageIdOf } from "../timeline/timeline.ts";
 import { messagesOf } from "../timeline/transcript.ts";
+import { readHistory } from "../turns/history.ts";
 import { openTurn } from "../turns/open_turn.ts";
 import { pendingCalls } from "../waiting/awaited_calls.ts";
 import { engineFailure, toolFailure } from "./failures.ts";
@@ -69,7 +70,6 @@ export interface ResumedRun {
 
 /** How long a failing append is retried before the run is given up. */
 const APPEND_TIMEOUT_MS = 15_000;
-const HISTORY = { messages: 200, bytes: 1 << 20 };
 
 /**
  * Answers the turn of a run whose start, or resumption, is in the log: appends the engine's events and one end event. Returns
@@ -270,19 +270,6 @@ export function keptMessages({ messages, point }: ResumedRun): TranscriptMessage
 function growingMessage(resumed: ResumedRun | undefined): string | undefined {
   const grows = ({ role, status }: TranscriptMessageJson) => role !== "user" && status === "streaming";
   return resumed?.messages.findLast(grows)?.message_id;
-}
-
-/** The newest messages before this turn. */
-async function readHistory(messages: MessageStore, run: ClaimedRun): Promise<TranscriptMessageJson[]> {
-  if (run.parentId === null) return [];
-  const { messages: before } = await messages.upTo(run, run.parentId, HISTORY);
-  let bytes = 0;
-  let from = before.length;
-  for (; from > 0; from--) {
-    bytes += JSON.stringify(before[from - 1]).length;
-    if (bytes > HISTORY.bytes) break;
-  }
-  return before.slice(from);
 }
 
 function isTooLarge(error: unknown): error is KhalaError {

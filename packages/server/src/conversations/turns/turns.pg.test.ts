@@ -66,6 +66,30 @@ test("an answer cannot take the id of another message, and later answers are sto
   expect(messages.map(({ parts }) => parts![0]!.text)).toEqual(["one", "one", "two", "hello", "hi"]);
 });
 
+test("after an answer that is too long for the history, the engine gets its end and is told so", async () => {
+  const { server, turns } = await recording();
+  const long = await recording(
+    engineOf(async function* () {
+      yield { text_delta: { text: "first words " } };
+      for (let i = 0; i < 30; i++) yield { text_delta: { text: `${i} "quoted"\n`.repeat(3_000) } };
+      yield { text_delta: { text: "last words" } };
+    }),
+  );
+  const convId = newConv();
+  await long.server.plane.chat(ada, { convId, message: "one" });
+  expect(await ended(long.server, convId)).toBe("finished");
+  await server.plane.chat(ada, { convId, message: "two" });
+  expect(await ended(server, convId)).toBe("finished");
+  const { history } = turns[0]!;
+  expect(history.map(({ role }) => role)).toEqual(["assistant"]);
+  const text = history[0]!.parts!.map(({ text = "" }) => text).join("");
+  expect(text).toMatch(/^\[The beginning of this message is left out/);
+  expect(text).toMatch(/last words$/);
+  expect(text).not.toContain("first words");
+  expect(JSON.stringify(history).length).toBeGreaterThan(1 << 18);
+  expect(JSON.stringify(history).length).toBeLessThan((1 << 20) + 100);
+});
+
 test("characters that cannot be stored are replaced on devices as in the table", async () => {
   const { server } = await recording(
     engineOf(async function* ({ runId }) {
