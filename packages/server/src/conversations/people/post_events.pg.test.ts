@@ -246,6 +246,22 @@ test("an answer that is stored while a post is under way stays before it", async
   expect(rows).toEqual(live);
 });
 
+test("refuses tool events that nobody could answer or decide, naming the field", async () => {
+  await using servers = await Servers.open();
+  const { server, conv, end } = await begun(servers);
+  const call = { message_id: "p1", tool_call_id: "t", tool: "radar", input: {} };
+  for (const [event, field] of [
+    [{ tool_call: { ...call, tool_call_id: "" } }, "events[1].tool_call.tool_call_id"],
+    [{ tool_call: { ...call, waits_for: "approval" } }, "events[1].tool_call.waits_for"],
+    [{ tool_call: { ...call, waits_for: "output" } }, "events[1].tool_call.waits_for"],
+    [{ tool_result: { ...call, tool_call_id: "" } }, "events[1].tool_result.tool_call_id"],
+  ] satisfies [EventJson, string][]) {
+    const posted = server.plane.post(service, conv, [text("p1", "Look"), event]);
+    await expect(posted).rejects.toMatchObject({ code: "invalid_request", details: { field } });
+  }
+  await end();
+});
+
 test("a snapshot has a post that is in the log and not committed yet", async () => {
   await using servers = await Servers.open();
   const gates = new Map(["p1", "p2"].map((id) => [id, Promise.withResolvers<void>()]));

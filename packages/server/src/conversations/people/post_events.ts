@@ -234,6 +234,14 @@ function checkEvents({ newId, clock }: PostDeps, poster: Poster, sent: readonly 
     const id = messageIdOf(event);
     if (id && !isId(id))
       throw invalid(`${field}.message_id`, "message_id must have 1 to 200 printable ASCII characters.");
+    const tool = event.tool_call ?? event.tool_result;
+    if (tool && !isId(tool.tool_call_id ?? ""))
+      throw invalid(`${field}.tool_call_id`, "tool_call_id must have 1 to 200 printable ASCII characters.");
+    if (event.tool_call?.waits_for !== undefined)
+      throw invalid(
+        `${field}.waits_for`,
+        "Only a tool call of a run can wait for a decision. Leave waits_for out.",
+      );
     const size = Buffer.byteLength(entryText("", event));
     bytes += size;
     if (size > MAX_ENTRY_BYTES || bytes > MAX_BYTES) {
