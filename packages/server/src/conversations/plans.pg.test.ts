@@ -78,7 +78,7 @@ const caller = testViewer();
 const c1 = { org: "acme", convId: "c1" };
 const page = { messages: 10, bytes: 1_000_000 };
 const content = { message: "hi", messageId: "m", contentHash: "h" };
-const run = { caller, convId: "c1", runId: "new", ...content, reserve() {} };
+const run = { caller, convId: "c1", runId: "new", ...content, reserve() {}, async storeBegun() {} };
 const withoutStreams = {
   open: () => Promise.reject(new StreamGone("There are no streams here.")),
 } as unknown as Log;

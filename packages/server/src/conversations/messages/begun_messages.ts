@@ -9,6 +9,32 @@ import { jsonb, MESSAGE, type MessageRow, messageOf, positionOf } from "./messag
 const PAGE = { entries: 500, bytes: 1 << 20 };
 
 /**
+ * Stores the messages that the active run began up to `head`, without their parts, at the end of the active branch. The caller
+ * holds the lock on the conversation's row.
+ */
+export async function storeBegunMessages(
+  tx: Pick<Database, "query">,
+  log: Log,
+  run: ConversationRef & { readonly runId: string },
+  head: Cursor,
+): Promise<void> {
+  const { org, convId } = run;
+  const [row] = await tx.query<{ leaf: string | null }>({
+    name: "conversation_leaf",
+    text: "SELECT leaf_id AS leaf FROM runtime.conversations WHERE org_id = $1 AND conv_id = $2",
+    values: [org, convId],
+  });
+  const before = row?.leaf ?? null;
+  const leaf = await placeBegunMessages(tx, log, { ...run, leaf: before }, { ...head, seq: head.seq + 1n });
+  if (leaf === before) return;
+  await tx.query({
+    name: "conversation_move_leaf",
+    text: "UPDATE runtime.conversations SET leaf_id = $3 WHERE org_id = $1 AND conv_id = $2",
+    values: [org, convId, leaf],
+  });
+}
+
+/**
  * Stores the messages that the active run began before a position of the log, without their parts: what is posted there
  * follows them, and the run stores its own messages only at intervals. Returns the end of the active branch. The caller holds
  * the lock on the conversation's row.

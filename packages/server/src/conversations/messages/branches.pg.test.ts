@@ -393,6 +393,34 @@ test("a regeneration whose server is lost resumes on its own branch", async () =
   expect(messagesOf(await eventsOf(other.log, gone.conv))).toEqual(messages);
 });
 
+test.for(["queue", "interrupt"] as const)(
+  "an answer can be regenerated with the policy %s as soon as its first word is shown",
+  async (policy) => {
+    await using servers = await Servers.open();
+    const engine = new GatedEngine();
+    const talk = new Talk(await servers.start({ engine: engine.factory }));
+    const { plane, log } = talk.server;
+    await plane.chat(ada, { convId: talk.conv, message: "Hi" });
+    const [, answer] = await until("a word", async () => {
+      const shown = messagesOf(await eventsOf(log, talk.conv));
+      return shown.length === 2 && shown;
+    });
+    const again = { convId: talk.conv, message: "", regenerate: idOf(answer), policy };
+    const { run_id = "" } = await plane.chat(ada, again);
+    if (policy === "queue") engine.release("Hi");
+    await until("the next answer", () => engine.started.length === 2);
+    engine.release("Hi");
+    await talk.ended(run_id);
+    const messages = await talk.messages();
+    expect(messages.map(textOf)).toEqual(["Hi", "Hi: done"]);
+    expect(messages[1]!.siblings).toEqual([idOf(answer), idOf(messages[1])]);
+    const [, first] = await talk.choose(idOf(answer));
+    expect(textOf(first!)).toMatch(/^Hi: /);
+    const unknown = plane.chat(ada, { ...again, regenerate: "nothing" });
+    await expect(unknown).rejects.toMatchObject({ code: "not_found" });
+  },
+);
+
 test("clients with their own ids can resend a message unchanged, edited or new", async () => {
   await using servers = await Servers.open();
   const engine = new Counter();

@@ -27,6 +27,8 @@ export interface NewRun extends ForkRequest {
   readonly policy: BusyPolicy;
   /** The conversation and the head of its log: a queued run starts after it. */
   readonly opened: { readonly generation: bigint; readonly cursor: string } | undefined;
+  /** Stores the messages that the active run has begun: it does so only at intervals, and one of them may be named. */
+  readonly storeBegun: (tx: Tx, active: ConversationRef & { readonly runId: string }) => Promise<void>;
   /** Takes a place for the run on this server; throws when there is none. */
   readonly reserve: () => void;
   readonly trace: string | undefined;
@@ -115,8 +117,12 @@ export async function admit(
   if (known && known.status !== "failed") return { kind: "known", ...known };
   if (busyWith && alive === false) return { kind: "lost" };
   if (!busyWith && queued > 0) return { kind: "waiting" };
-  const place = (): Promise<PlacedContent> =>
-    resolveFork(tx, conversation, run, known ? { ...run, messageId: known.messageId } : run, options.newId);
+  const place = async (): Promise<PlacedContent> => {
+    if (busyWith && run.regenerate !== undefined)
+      await run.storeBegun(tx, { ...conversation, runId: busyWith });
+    const content = known ? { ...run, messageId: known.messageId } : run;
+    return resolveFork(tx, conversation, run, content, options.newId);
+  };
   if (!busyWith) {
     const admitted = { ...run, ...(await place()) };
     if (known) await releaseKey(tx, caller.org, known.runId);

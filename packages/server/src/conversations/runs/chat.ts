@@ -7,8 +7,9 @@ import type { Context } from "../../kit/context.ts";
 import { invalid } from "../../kit/invalid.ts";
 import type { RateQuota } from "../../kit/quota.ts";
 import { type ConversationRef, isId } from "../conversation.ts";
-import { formatCursor } from "../log/cursor.ts";
+import { type Cursor, formatCursor } from "../log/cursor.ts";
 import { type Log, StreamGone } from "../log/log.ts";
+import { storeBegunMessages } from "../messages/begun_messages.ts";
 import type { Branches } from "../messages/branches.ts";
 import type { ChatCommand } from "../plane.ts";
 import type { Admission, ClaimedRun } from "../queue/admission.ts";
@@ -139,12 +140,14 @@ async function admit(
   const { regenerate, edit, resent, answerId, follows } = command;
   const runId = context.newId();
   let opened: { generation: bigint; cursor: string } | undefined;
+  let head: Cursor | undefined;
   if (policy !== "reject") {
     // A queued run starts after the current head of the log.
     const { generation, logName } = await store.ensure(caller, "conversation.write", convId);
     const bounds = await log.open(logName, generation).catch(unlessGone);
     if (!bounds) return { kind: "replaced" };
-    opened = { generation, cursor: formatCursor({ epoch: bounds.epoch, ...bounds.head }) };
+    head = { epoch: bounds.epoch, ...bounds.head };
+    opened = { generation, cursor: formatCursor(head) };
   }
   const run = {
     ...{ caller, convId, runId, message, parts, params, tools, key, policy, opened, trace },
@@ -156,6 +159,7 @@ async function admit(
       ...run,
       messageId: messageId ?? context.newId(),
       contentHash: hash,
+      storeBegun: async (tx, active) => head && storeBegunMessages(tx, log, active, head),
       reserve: () => runs.reserve({ org: caller.org, runId }),
     });
     claimed = admission.kind === "claimed";
