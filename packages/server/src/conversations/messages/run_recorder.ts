@@ -1,4 +1,5 @@
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
+import { isDataError } from "../../database/database.ts";
 import { backoff } from "../../kit/backoff.ts";
 import { sleep } from "../../kit/clock.ts";
 import type { Context } from "../../kit/context.ts";
@@ -70,7 +71,8 @@ export class RunRecorder {
       try {
         return await this.#store();
       } catch (error) {
-        if (error instanceof LeaseLost || clock.now() >= deadline) throw error;
+        // A takeover fails the run whose messages the database refuses.
+        if (error instanceof LeaseLost || isDataError(error) || clock.now() >= deadline) throw error;
         const details = { err: (error as Error).message, run: this.#options.run.runId };
         log.warn(details, "the messages of a run could not be stored; retrying");
         await sleep(clock, backoff(failures, random, { base: 100, cap: 2_000 }));

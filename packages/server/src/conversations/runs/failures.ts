@@ -13,9 +13,14 @@ interface FailingRun {
   readonly convId: string;
 }
 
-/** Logs what an engine threw under a new id. Returns what end users see of it. */
-export function engineFailure(context: Context, run: FailingRun, error: unknown): FailedOutcome {
-  const errorId = logError(context, run, error, "an engine failed");
+/** Logs what an engine threw, or what else failed, under a new id. Returns what end users see of it. */
+export function engineFailure(
+  context: Context,
+  run: FailingRun,
+  error: unknown,
+  what = "an engine failed",
+): FailedOutcome {
+  const errorId = logError(context, run, error, what);
   const more = { errorId, detail: detailOf(error) };
   if (error instanceof PublicError)
     return { kind: "failed", code: error.code, message: publicText(error), ...more };

@@ -364,3 +364,33 @@ test("GET /chat/:id answers while a lost run ends in a log that replaces a lost 
   expect(state.messages).toMatchObject([{ parts: [{ text: "one" }] }]);
   expect(state.last_run).toMatchObject({ status: "failed", error: { code: "server_lost" } });
 });
+
+test.each(["ends its answer", "is lost"])(
+  "a run whose messages the database refuses fails, and the conversation is free, when its server %s",
+  async (how) => {
+    await using servers = await Servers.open();
+    await servers.database.query({
+      text: "ALTER TABLE runtime.messages ADD CONSTRAINT c CHECK (parts::text NOT LIKE '%poison: %')",
+    });
+    const engine = new GatedEngine();
+    const word = "poison";
+    const gone = await pausedServer(servers, engine);
+    const conv = convId();
+    const { run_id } = await gone.plane.chat(ada, { convId: conv, message: word });
+    await until("some text", async () => answerOf(await eventsOf(gone.log, conv)));
+    if (how !== "is lost") engine.release(word);
+    const other = await servers.start({ engine: quick, leaseMs: 1_000 });
+    const end = await until("the end", () => endOf(other.log, conv, run_id!));
+    const failure = { code: "engine_failed", message: expect.stringContaining("could not be completed") };
+    expect(end.run_failed).toMatchObject(failure);
+    await until("the record", async () => {
+      const run = await other.plane.run(ada, conv);
+      return run?.status === "failed" && run.error?.code === "engine_failed";
+    });
+    await until("the authority's event", () => other.told.includes(`${run_id} run.failed`));
+    const next = await other.plane.chat(ada, { convId: conv, message: "two" });
+    expect(await until("the next end", () => endOf(other.log, conv, next.run_id!))).toHaveProperty(
+      "run_finished",
+    );
+  },
+);

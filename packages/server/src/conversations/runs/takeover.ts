@@ -1,5 +1,6 @@
 import { KhalaError } from "@khala/contracts";
 import type { PendingCallJson } from "@khala/contracts/conversation/v1";
+import { isDataError } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
 import { runLoop, type Service, Wake } from "../../kit/service.ts";
 import type { ConversationId } from "../conversation.ts";
@@ -11,8 +12,17 @@ import { recordOrphan } from "../messages/orphan.ts";
 import type { ConversationMetrics } from "../metrics.ts";
 import type { ClaimedRun } from "../queue/admission.ts";
 import { readEntry } from "../timeline/timeline.ts";
+import { engineFailure } from "./failures.ts";
 import type { Leases, OrphanedRun, UnreportedRun } from "./leases.ts";
-import { authorityEnd, endEvent, failed, outcomeOf, SERVER_LOST, type StoredOutcome } from "./outcome.ts";
+import {
+  authorityEnd,
+  endEvent,
+  type FailedOutcome,
+  failed,
+  outcomeOf,
+  SERVER_LOST,
+  type StoredOutcome,
+} from "./outcome.ts";
 import { entryText, RELOAD_ENTRY } from "./run_log.ts";
 import type { RunReporter } from "./run_reporter.ts";
 import type { Runs } from "./runs.ts";
@@ -61,10 +71,10 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
       const epoch = await (lost.waited ? openLog(log, lost) : fenceOff(log, lost));
       let outcome: StoredOutcome = SERVER_LOST;
       if (epoch !== undefined) {
-        if (!lost.waited) await recordOrphan(messages, log, lost, epoch);
+        const refused = lost.waited ? undefined : await record(lost, epoch);
         const found = lost.waited ? WAITED : await findEnd(log, epoch, lost);
-        if (!found.end && (await continueRun(lost, found))) return;
-        outcome = found.end ?? (await writeEnd(log, epoch, lost, found));
+        if (!found.end && !refused && (await continueRun(lost, found))) return;
+        outcome = found.end ?? (await writeEnd(log, epoch, lost, found, refused));
       }
       const { held, next } = await leases.finish(lost, outcome, { next: runs.hasCapacity(lost.org) });
       if (!held) return;
@@ -80,6 +90,17 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
       if (error instanceof Fenced) return;
       await leases.release(lost);
       throw error;
+    }
+  }
+
+  /** Stores the run's messages. Returns a failure if the database refuses them: it would refuse them every time. */
+  async function record(lost: OrphanedRun, epoch: string): Promise<FailedOutcome | undefined> {
+    try {
+      await recordOrphan(messages, log, lost, epoch);
+      return undefined;
+    } catch (error) {
+      if (!isDataError(error)) throw error;
+      return engineFailure(context, lost, error, "the database refuses the messages of a run");
     }
   }
 
@@ -188,14 +209,16 @@ export function openTakeover(context: Context, options: TakeoverOptions): Takeov
   };
 }
 
-/** Writes the end of a run that its server has not written. */
+/** Writes the end of a run that its server has not written: this failure, if there is one. */
 async function writeEnd(
   log: Log,
   epoch: string,
   lost: OrphanedRun,
   { begun }: FoundRun,
+  failure: FailedOutcome | undefined,
 ): Promise<StoredOutcome> {
-  const outcome: StoredOutcome = lost.stop === null ? SERVER_LOST : { kind: "stopped", reason: lost.stop };
+  const outcome: StoredOutcome =
+    failure ?? (lost.stop === null ? SERVER_LOST : { kind: "stopped", reason: lost.stop });
   if (!begun) return outcome;
   try {
     const entry = entryText(lost.runId, endEvent(outcome));
