@@ -28,7 +28,7 @@ test.each([
 
 test("a wrong id of a conversation is named as its protocol names it", () => {
   const resume = [{ interruptId: "call", payload: true }];
-  expect(() => readAgUiContinuation({ threadId: "a b", resume })).toThrow(/^threadId is /);
+  expect(() => readAgUiContinuation({ threadId: "a b", resume })).toThrow(/^threadId must /);
   const messages = [{ role: "assistant", parts: [] }];
-  expect(() => readAiContinuation({ id: "a b", messages })).toThrow(/^id is /);
+  expect(() => readAiContinuation({ id: "a b", messages })).toThrow(/^id must /);
 });
