@@ -60,6 +60,8 @@ test("caches store no answer of a route, and no error: it is for the caller, now
     ["GET", "/ops/v1/app", 200],
     ["GET", "/ops/v1/traces/none", 404],
     ["POST", "/blackboard/v1/agents/nobody/pause", 404],
+    ["GET", "/ops/v1/app?unknown=1", 400],
+    ["GET", "/chat", 403],
   ] as const) {
     const response = await server.request(path, token, { method });
     expect([path, response.status, response.headers.get("cache-control")]).toEqual([

@@ -126,7 +126,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
 
   // Work inside a transaction may query outside of it, such as to append to a log: more than half of the pool is for that.
-  const limit = openLimiter(Math.max(1, Math.ceil(options.poolSize / 2) - 1));
+  const transactions = openLimiter(Math.max(1, Math.ceil(options.poolSize / 2) - 1));
 
   /** Sends statements as one transaction, or as a part of the one that the connection is in. */
   function send(client: pg.ClientBase, batch: Batch): Promise<Row[][]> {
@@ -160,7 +160,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     transaction,
 
     interactive: (fn) =>
-      limit("", async () => {
+      transactions.run("", async () => {
         const client = await pool.connect().catch(translate);
         let broken: Error | undefined;
         try {

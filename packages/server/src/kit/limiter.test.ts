@@ -11,9 +11,9 @@ function works() {
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 test("runs as many works of a key as the limit allows, and the others in their order", async () => {
-  const limit = openLimiter(2);
+  const limiter = openLimiter(2);
   const { begun, work, names } = works();
-  const all = ["a1", "a2", "a3", "a4"].map((name) => limit("a", work(name)));
+  const all = ["a1", "a2", "a3", "a4"].map((name) => limiter.run("a", work(name)));
   await settled();
   expect(names()).toEqual(["a1", "a2"]);
   begun[0]!.end();
@@ -27,9 +27,9 @@ test("runs as many works of a key as the limit allows, and the others in their o
 });
 
 test("does not make one key wait for another", async () => {
-  const limit = openLimiter(1);
+  const limiter = openLimiter(1);
   const { begun, work, names } = works();
-  const all = [limit("a", work("a1")), limit("a", work("a2")), limit("b", work("b1"))];
+  const all = [limiter.run("a", work("a1")), limiter.run("a", work("a2")), limiter.run("b", work("b1"))];
   await settled();
   expect(names()).toEqual(["a1", "b1"]);
   begun[0]!.end();
@@ -39,10 +39,25 @@ test("does not make one key wait for another", async () => {
   await Promise.all(all);
 });
 
-test("goes on after a work that fails", async () => {
-  const limit = openLimiter(1);
-  const failing = limit("a", () => Promise.reject(new Error("It fails.")));
-  const next = limit("a", async () => "done");
+test("gives a place back once", async () => {
+  const limiter = openLimiter(1);
+  const leave = await limiter.enter("a");
+  const [second, third] = [limiter.enter("a"), limiter.enter("a")];
+  leave();
+  leave();
+  await second;
+  let entered = false;
+  void third.then(() => {
+    entered = true;
+  });
+  await settled();
+  expect(entered).toBe(false);
+});
+
+test("continues after a work that fails", async () => {
+  const limiter = openLimiter(1);
+  const failing = limiter.run("a", () => Promise.reject(new Error("It fails.")));
+  const next = limiter.run("a", async () => "done");
   await expect(failing).rejects.toThrow("It fails.");
   expect(await next).toBe("done");
 });

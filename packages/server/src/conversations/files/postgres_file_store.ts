@@ -9,7 +9,7 @@ const READS_PER_ORG = 2;
 
 /** Opens the store of files in Postgres: chunks of 256 KiB, each a row, written and read one at a time. */
 export function openPostgresFileStore(database: Database): FileStore {
-  const limitReads = openLimiter(READS_PER_ORG);
+  const reads = openLimiter(READS_PER_ORG);
   return {
     inBucket: false,
 
@@ -38,7 +38,7 @@ export function openPostgresFileStore(database: Database): FileStore {
             WHERE org_id = $1 AND file_id = $2 AND chunk = $3`,
           values: [org, fileId, Math.floor(at / CHUNK_BYTES), from + 1, length],
         };
-        const [row] = await limitReads(org, () => database.query<{ data: Buffer }>(statement));
+        const [row] = await reads.run(org, () => database.query<{ data: Buffer }>(statement));
         if (row?.data.length !== length) throw notFound("file", fileId);
         yield row.data;
         at += length;

@@ -55,7 +55,7 @@ export interface RouteOptions {
   readonly streamed?: true;
   /** The largest body, where it is not that of the other routes. The token is checked before it is read. */
   readonly bodyLimit?: number;
-  /** A read that may wait or stream: it is not counted among the reads of its org. */
+  /** A read that may wait before it answers: it is not counted among the reads of its org. */
   readonly waits?: true;
   /** Whether GET answers HEAD too: not where it would wait for the end of a stream. */
   readonly exposeHeadRoute?: false;
@@ -195,13 +195,33 @@ export function openHttp(context: Context, options: HttpOptions): Http {
     if (isDenial(known.code)) metrics.denials.add(1, { code: known.code });
     const { retry_after_ms } = known.details;
     if (retry_after_ms !== undefined) reply.header("Retry-After", Math.ceil(retry_after_ms / 1_000));
+    if (!reply.hasHeader("Cache-Control")) reply.header("Cache-Control", "no-store");
     if (known.meaning.status === 401) reply.header("WWW-Authenticate", challengeOf(reply.request));
     reply.code(known.meaning.status).send({ error: known });
   }
 
   const routes: Route[] = [];
   // Without it one org that repeats large reads would have every connection of the database, and the others would queue behind it.
-  const limitReads = openLimiter(options.readsPerOrg);
+  const reads = openLimiter(options.readsPerOrg);
+  /** The function that gives back the place of each read that runs. */
+  const reading = new WeakMap<FastifyRequest, () => void>();
+  // A place is held until the answer is made: a client may take long to receive it.
+  app.addHook("onSend", (request, _reply, payload, done) => {
+    reading.get(request)?.();
+    done(null, payload);
+  });
+
+  /** Waits for a place among the reads of the org. False if the client has left meanwhile. */
+  async function beginRead(org: string, request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
+    const leave = await reads.enter(org);
+    if (reply.raw.closed) leave();
+    else {
+      reading.set(request, leave);
+      // Where nothing is sent.
+      reply.raw.once("close", leave);
+    }
+    return !reply.raw.closed;
+  }
 
   async function admit(request: FastifyRequest, action: Action, target?: Target): Promise<Viewer> {
     const viewer =
@@ -255,11 +275,8 @@ export function openHttp(context: Context, options: HttpOptions): Http {
           if (names !== "*") checkQuery(request.query, parameters);
           // The answer is for this caller, now. A handler may replace the header.
           reply.header("Cache-Control", "no-store");
-          const work = () =>
-            audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
-          if (waits || !READS.has(method)) return work();
-          // Its client may have left while it waited.
-          return limitReads(viewer.org, async () => (reply.raw.closed ? reply : work()));
+          if (!waits && READS.has(method) && !(await beginRead(viewer.org, request, reply))) return reply;
+          return audited(viewer, action, request, (what) => handler(viewer, request, reply, what));
         },
       };
       if (!streamed) return void app.route(route);

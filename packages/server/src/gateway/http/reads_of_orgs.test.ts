@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { type AddressInfo, createConnection } from "node:net";
+import { Readable } from "node:stream";
 import { testContext } from "@khala/test-support/kit/context";
 import { until } from "@khala/test-support/kit/until";
 import { noAudit, testViewer } from "@khala/test-support/kit/viewer";
@@ -8,6 +9,8 @@ import { gatewayMetrics } from "../metrics.ts";
 import { openHttp } from "./http.ts";
 
 const READS = 2;
+/** More than the buffers of a socket hold. */
+const LARGE = 64 << 20;
 
 /** A server whose requests are answered when the test says so. A request comes from its `x-org`. */
 async function serve() {
@@ -26,6 +29,9 @@ async function serve() {
     new Promise((resolve) => begun.push({ org, answer: () => resolve({}) }));
   http.route("conversation.read", "GET", "/read", work);
   http.route("conversation.write", "POST", "/write", work);
+  http.route("conversation.read", "GET", "/large", async (_, _request, reply) =>
+    reply.send(Readable.from([Buffer.alloc(LARGE)])),
+  );
   http.route("conversation.read", "GET", "/stream", work, { waits: true });
   await http.app.listen({ host: "127.0.0.1", port: 0 });
   const { port } = http.app.server.address() as AddressInfo;
@@ -83,4 +89,18 @@ test("a read whose client has left while it waited is not done", async () => {
   await until("the last one has begun", () => server.begunOf("acme") === 1);
   server.answerAll();
   expect((await last).status).toBe(200);
+});
+
+test("clients that do not read their answers hold no place of their org", async () => {
+  await using server = await serve();
+  const slow = Array.from({ length: READS }, () => createConnection(server.port, "127.0.0.1"));
+  for (const socket of slow) {
+    socket.write("GET /large HTTP/1.1\r\nHost: h\r\nx-org: acme\r\n\r\n");
+    await once(socket, "readable");
+  }
+  const read = server.send("acme", "GET", "/read");
+  await until("it has begun", () => server.begunOf("acme") === 1);
+  server.answerAll();
+  expect((await read).status).toBe(200);
+  for (const socket of slow) socket.destroy();
 });
