@@ -1,6 +1,9 @@
 /** The response header that names the address at which the streamed run is stopped. */
 const STOP_HEADER = "khala-stop";
 
+/** How long a request waits for the stops before it: the answer that names a run may never come. */
+const STOP_MS = 5_000;
+
 type Fetch = typeof globalThis.fetch;
 
 /**
@@ -17,7 +20,10 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
     // The request continues until the answer names its run: otherwise nobody could stop the run it has started.
     const leaving = new AbortController();
     // The server has to know of a stop before the next message, which finds the conversation busy otherwise.
-    const sent = Promise.all(stops).then(() => fetch(input, { ...init, signal: leaving.signal }));
+    const sent = within(STOP_MS, Promise.all(stops)).then(() => {
+      signal.throwIfAborted();
+      return fetch(input, { ...init, signal: leaving.signal });
+    });
     const headers = new Headers(init?.headers ?? request?.headers);
     const stop = async () => {
       try {
@@ -52,4 +58,14 @@ export function stopOnAbort(fetch: Fetch = (input, init) => globalThis.fetch(inp
     aborted.catch(() => {});
     return Promise.race([sent, aborted]);
   };
+}
+
+/** Resolves with the work, or after the time. */
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([work, late]);
+  clearTimeout(timer);
 }
