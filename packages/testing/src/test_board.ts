@@ -190,8 +190,8 @@ export function testBoard<Draft extends object = ArtifactDraft>(app: BoardApp<Dr
       const at = held.indexOf(task);
       if (at < 0) throw new TypeError("This task does not wait for a decision: take one of approvals().");
       held.splice(at, 1);
+      // A rejected task has ended, and published nothing.
       if (approved) ready.push({ ...task, approved_by: by });
-      else settle(task, { kind: "dead", failure: rejectedBy(by) });
       await work();
     },
   };
@@ -203,10 +203,6 @@ function isGathered({ id, agent, key, artifacts }: Task): boolean {
 }
 
 type Failure = DeadLetter["failure"];
-
-function rejectedBy(subject: string): Failure {
-  return { class: "Rejected", message: `Rejected by ${subject}.`, kind: "fatal" };
-}
 
 function failureFrom(error: unknown): Failure {
   const { name = "Error", message = String(error) } = error as Error;
