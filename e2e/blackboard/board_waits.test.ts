@@ -79,7 +79,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
         task: { artifacts: [{ type: "Left", correlation_id: "left" }] },
         failure: {
           class: "IncompleteJoin",
-          message: expect.stringMatching(/misses "Right" after 3600000 ms.*has "Left"/),
+          message: expect.stringMatching(/is incomplete after 3600000 ms: it has "Left" and lacks "Right"/),
           kind: "fatal",
         },
       },

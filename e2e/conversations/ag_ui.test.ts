@@ -240,7 +240,7 @@ test("refuses an invalid run before the stream, with a code and the field", asyn
   const messages = [{ id: "1", role: "user", content: "Hello?" }];
   const cases: [unknown, string][] = [
     [{ threadId: newConv(), messages }, "runId"],
-    [{ threadId: "not a thread", runId: "r", messages }, "conv_id"],
+    [{ threadId: "not a thread", runId: "r", messages }, "threadId"],
     [{ threadId: newConv(), runId: "r", messages: [] }, "messages"],
     [
       { threadId: newConv(), runId: "r", messages: [{ id: "1", role: "tool", content: "x" }] },

@@ -95,7 +95,7 @@ test("an edited message starts a branch beside the first one", async () => {
 
 test("refuses an invalid message before the stream, with a code and the field", async () => {
   const cases: [unknown, string][] = [
-    [{ id: "not an id", messages: [userMessage("a")] }, "conv_id"],
+    [{ id: "not an id", messages: [userMessage("a")] }, "id"],
     [{ id: newConv() }, "messages"],
     [{ id: newConv(), messages: [] }, "messages"],
     [{ id: newConv(), messages: [{ id: "a1", role: "assistant", parts: [] }] }, "messages"],

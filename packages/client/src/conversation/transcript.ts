@@ -12,6 +12,7 @@ import type {
   TranscriptMessageJson,
 } from "@khala/contracts/conversation/v1";
 import type { ConversationFrame, ConversationState } from "./source.ts";
+
 /** How a run ended. */
 export type RunOutcome = {
   readonly run_id: string;

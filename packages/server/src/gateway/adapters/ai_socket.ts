@@ -201,7 +201,7 @@ class AiSocket implements ClientSocket {
       throw new KhalaError("invalid_request", message, { field: "lastSequence" });
     }
     const caller = this.#connection.viewer;
-    const run = await joinRun(this.#options.conversations, caller, readConvId(frame.id));
+    const run = await joinRun(this.#options.conversations, caller, readConvId(frame.id, "id"));
     if (!run) {
       await this.#frame(request, { type: "no-active" });
       return undefined;
