@@ -304,7 +304,7 @@ export class ConversationReader implements Watcher, TickListener {
     const { stream } = this.#options;
     this.#context.log.warn(
       { stream, seq: String(entry.seq) },
-      "a record that another program added to the stream is not an event and was skipped",
+      "a record that another program added to the stream is not an event and was set aside",
     );
   }
 
