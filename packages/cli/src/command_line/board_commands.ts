@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { positiveInteger, withClientOptions } from "./commands.ts";
+import { positiveInteger, withClientOptions } from "./options.ts";
 
 /** `khala approvals`: pending approvals, in conversations and on the board. */
 function declareApprovals(khala: Command): void {

@@ -5,15 +5,9 @@ import { wantsStack } from "../environment.ts";
 import { EXIT, explain, withStack } from "../failure.ts";
 import { note, paint } from "../terminal/terminal.ts";
 import { declareBoard } from "./board_commands.ts";
-import {
-  declareChat,
-  declareClient,
-  declareInit,
-  declareMcp,
-  declareOperations,
-  declareServers,
-} from "./commands.ts";
+import { declareChat, declareClient, declareInit, declareMcp, declareServers } from "./commands.ts";
 import { completionScript, SHELLS, type Shell } from "./completion.ts";
+import { declareOperations } from "./operations_commands.ts";
 
 /** Runs a command line and resolves with the exit code. An error is one line, or a stack with --verbose. */
 export async function run(argv: readonly string[]): Promise<number> {
