@@ -70,5 +70,5 @@ test("slows publishing in proportion to an agent's lag, and refuses it beyond th
     error: { code: "limit_exceeded", field: "waiting_tasks", retry_after_ms: 1_100 },
   });
   expect([clock.held.length, (await listed(khala, "Job")).length]).toEqual([1, 22]);
-  held.letGo();
+  held.release();
 });

@@ -83,12 +83,12 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     await publish(khala, ...jobs(16));
     await lags(29, 100);
     await refused();
-    held.letGo();
+    held.release();
     await arrived(khala, "Final", 30);
     await idle(khala, "worker");
     await refused();
 
-    stuck.letGo();
+    stuck.release();
     expect(await stands(khala, "c", "done")).toMatchObject({ artifacts: "90", done: "90", dead: "0" });
     await lags(0, 0);
     await eventually("publishing is free again", () => note().catch(() => false));
@@ -139,7 +139,7 @@ describe.each(BACKENDS)("on %s", { timeout: 120_000 }, (backend) => {
     expect(refused).toMatchObject({ code: "limit_exceeded", details: { field: "waiting_tasks" } });
     await khala.blackboard.publish(ADA, [{ type: "Note", payload: null }]);
     await khala.blackboard.publish({ ...ADA, org: "another" }, job);
-    stuck.letGo();
+    stuck.release();
   });
 });
 

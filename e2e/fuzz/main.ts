@@ -49,9 +49,9 @@ async function fuzzAll(): Promise<void> {
   const secret = randomBytes(32);
   const targets = [fuzzServer(await startFuzzedServer("PostgreSQL", secret, {}), secret)];
   const { REDIS_URL = "" } = services.running.get("redis")?.env ?? {};
-  const { DOOR } = services.running.get("kafka")?.env ?? {};
-  if (REDIS_URL && DOOR) {
-    const bootstrap = await (await fetch(`${DOOR}/shared`)).text();
+  const { LOOKUP } = services.running.get("kafka")?.env ?? {};
+  if (REDIS_URL && LOOKUP) {
+    const bootstrap = await (await fetch(`${LOOKUP}/shared`)).text();
     const env = { REDIS_URL, KAFKA_BOOTSTRAP_SERVERS: bootstrap, KAFKA_TOPIC_PREFIX: PREFIX };
     const server = await startFuzzedServer("Redis and Kafka", secret, env);
     targets.push(fuzzServer(server, secret, await fuzzRecords(bootstrap, PREFIX, ORGS)));

@@ -8,8 +8,8 @@ import type { KafkaOptions } from "./settings.ts";
 
 // A file that imports this one waits here, outside the limits of its tests, until the run has Kafka's parts: minutes
 // on a machine that has none of them.
-const door = inject("services")?.kafka?.DOOR;
-const here = door === undefined ? undefined : (JSON.parse(await ask("/here")) as KafkaHere);
+const lookup = inject("services")?.kafka?.LOOKUP;
+const here = lookup === undefined ? undefined : (JSON.parse(await ask("/here")) as KafkaHere);
 
 /** Whether this run has a Kafka to share, and the client. */
 export function kafkaHere(): boolean {
@@ -43,11 +43,11 @@ function binary() {
 
 /** Asks the global setup, which does the slow work once for all files. */
 async function ask(path: string): Promise<string> {
-  if (door === undefined)
+  if (lookup === undefined)
     throw new Error("There is no Kafka in this run. Only *.pg.test.ts files and those in e2e/ get one.");
   const { promise, resolve, reject } = Promise.withResolvers<{ status: number; body: string }>();
   // Not fetch(), which gives up after five minutes.
-  get(`${door}${path}`, (response) => {
+  get(`${lookup}${path}`, (response) => {
     text(response).then((body) => resolve({ status: response.statusCode ?? 0, body }), reject);
   }).once("error", reject);
   const { status, body } = await promise;

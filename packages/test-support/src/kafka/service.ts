@@ -23,7 +23,7 @@ export interface KafkaHere {
 /**
  * Kafka: the brokers that KHALA_TEST_KAFKA names, or one of this machine, of a container, or, where CI=true or
  * KHALA_TEST_INSTALL=1, from Maven; and the native client, built where it is missing. Minutes of work are done in the
- * background, and no broker runs until a file asks for one: its environment is DOOR, where files ask.
+ * background, and no broker runs until a file asks for one: its environment is LOOKUP, where files ask.
  */
 export function kafka(): Service {
   const given = process.env.KHALA_TEST_KAFKA;
@@ -48,7 +48,7 @@ export function kafka(): Service {
       // Reported to every caller.
       prepared.catch(() => {});
       let shared: Promise<KafkaServer> | undefined;
-      const door = await openDoor(async (path) => {
+      const lookup = await serveLookup(async (path) => {
         const here = await prepared;
         if (path === "/here") return JSON.stringify(here);
         if (given) return given;
@@ -56,10 +56,10 @@ export function kafka(): Service {
         return (await shared).bootstrap;
       });
       return {
-        env: { DOOR: `http://127.0.0.1:${(door.address() as AddressInfo).port}` },
+        env: { LOOKUP: `http://127.0.0.1:${(lookup.address() as AddressInfo).port}` },
         async stop() {
-          door.closeAllConnections();
-          door.close();
+          lookup.closeAllConnections();
+          lookup.close();
           stopping.abort();
           await Promise.allSettled([prepared]);
           await shared?.then(
@@ -105,7 +105,7 @@ async function withArchive(binary: KafkaBinary): Promise<KafkaBinary> {
 }
 
 /** Answers each path with a text, or with an error. */
-async function openDoor(answer: (path: string) => Promise<string>): Promise<Server> {
+async function serveLookup(answer: (path: string) => Promise<string>): Promise<Server> {
   const server = createServer((request, response) => {
     answer(request.url ?? "").then(
       (text) => response.end(text),

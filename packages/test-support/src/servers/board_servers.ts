@@ -124,13 +124,13 @@ export function idle({ blackboard }: Khala, agent: string) {
 export class Held {
   readonly started: string[] = [];
   readonly aborted: string[] = [];
-  readonly #door = Promise.withResolvers<void>();
+  readonly #released = Promise.withResolvers<void>();
 
   /** Waits for the release, or fails when its signal aborts. */
   async wait(name: string, signal: AbortSignal): Promise<void> {
     this.started.push(name);
     await new Promise<void>((resolve, reject) => {
-      void this.#door.promise.then(resolve);
+      void this.#released.promise.then(resolve);
       signal.addEventListener("abort", () => {
         this.aborted.push(name);
         reject(new Error("stopped"));
@@ -138,7 +138,7 @@ export class Held {
     });
   }
 
-  letGo(): void {
-    this.#door.resolve();
+  release(): void {
+    this.#released.resolve();
   }
 }
