@@ -1,5 +1,6 @@
 import type { Database, Row } from "../../database/database.ts";
 import { type Clock, isoTime } from "../../kit/clock.ts";
+import { openLimiter } from "../../kit/limiter.ts";
 import type { Artifact } from "../model/artifact.ts";
 import type { Task } from "../model/task.ts";
 import { BY_INDEX, type Claim, releaseStatement } from "./statements.ts";
@@ -74,8 +75,7 @@ export class ClaimStore {
   readonly #holder: string;
   readonly #leaseMs: number;
   readonly #turns = new Map<string, Turn>();
-  readonly #waiting: (() => void)[] = [];
-  #free = AT_ONCE;
+  readonly #limiter = openLimiter(AT_ONCE);
 
   constructor(database: Database, clock: Clock, how: { readonly holder: string; readonly leaseMs: number }) {
     this.#database = database;
@@ -85,20 +85,14 @@ export class ClaimStore {
   }
 
   /** Claims up to `most` tasks of an agent, one of each org after the other; of an org the longest due first. */
-  async claim(agent: string, most: number): Promise<Claims> {
-    if (this.#free > 0) this.#free--;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    try {
+  claim(agent: string, most: number): Promise<Claims> {
+    return this.#limiter.run("", async () => {
       const turn = this.#turnOf(agent);
       const isAll = this.#clock.now() >= turn.allAt;
       const found = await this.#claim(agent, most, turn, isAll);
       if (isAll || found.claims.length + found.missing.length > 0) return found;
-      return await this.#claim(agent, most, turn, true);
-    } finally {
-      const next = this.#waiting.shift();
-      if (next) next();
-      else this.#free++;
-    }
+      return this.#claim(agent, most, turn, true);
+    });
   }
 
   /** Tasks may be due that a claim would begin behind. */
