@@ -54,5 +54,13 @@ export function openRemoval(options: RemovalOptions): Pick<ConversationPlane, "r
 
   const { stopRun } = options;
   const deps = { database, log, files, remove, stopRun, removeParticipant, erased };
-  return { remove, erase: (erasure) => eraseConversations(deps, erasure) };
+  return {
+    remove,
+    async erase(erasure) {
+      const found = await eraseConversations(deps, erasure);
+      // The end of a run that this removed is an event of the subject: it must be there when events are erased, not come after.
+      await reporter.drain();
+      return found;
+    },
+  };
 }
