@@ -94,8 +94,11 @@ test("one inbox lists the approvals of conversations and the board, and decides 
   await khala.approvals.decide(ofBoard, { approved: true });
   await eventually("nothing waits", async () => (await khala.approvals.list()).length === 0);
   await eventually("the task is done", () => signed.length === 1);
-  const state = await server.request("/chat/c1", await server.token({ sub: "ada", scopes: SCOPES }));
-  expect(JSON.stringify(await state.json())).toContain('"output":{"done":"the order"}');
+  const token = await server.token({ sub: "ada", scopes: SCOPES });
+  await eventually("the tool has its output", async () => {
+    const state = await (await server.request("/chat/c1", token)).text();
+    return state.includes('"output":{"done":"the order"}');
+  });
   await expect(khala.approvals.decide(ofChat, { approved: false })).rejects.toMatchObject({
     code: "already_decided",
   });
