@@ -81,6 +81,12 @@ async function deadLetters(count: number) {
 describe("khala publish", () => {
   withServer();
 
+  test("says when no agent consumes the type", async () => {
+    const { code, out, err } = await khala(["publish", "Darft"]);
+    expect({ code, out }).toEqual({ code: 0, out: expect.stringMatching(/^Darft \S+ is published\.\n$/) });
+    expect(err).toMatch(/^No agent consumes Darft\. Agents consume .*\bDraft\b.*\.\n$/);
+  });
+
   test("publishes the given artifact, and prints its id", async () => {
     const correlation = randomUUID();
     const id = randomUUID();

@@ -1,9 +1,11 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { inexactInteger, inexactIntegerError, SCOPES } from "@khala/contracts";
+import { ServerRefusal } from "../../client/call_server.ts";
 import { callWithScope, type ServerOptions } from "../../client/tokens.ts";
 import { EXIT, Failure } from "../../failure.ts";
-import { print } from "../../terminal/terminal.ts";
+import { note, print } from "../../terminal/terminal.ts";
+import { listAgents } from "./board.ts";
 
 export interface PublishOptions extends ServerOptions {
   readonly payload: string;
@@ -32,7 +34,21 @@ export async function publish(type: string, options: PublishOptions): Promise<vo
   const path = "/blackboard/v1/artifacts";
   const answer = await callWithScope<Answer>(options, SCOPES.blackboardWrite, path, draft);
   const [published] = answer.artifacts;
-  print(options.json ? JSON.stringify(published) : `${type} ${published.id} is ${said(published.status)}.`);
+  if (options.json) return print(JSON.stringify(published));
+  print(`${type} ${published.id} is ${said(published.status)}.`);
+  await noteWithoutConsumer(type, options);
+}
+
+/** A misspelt type is published like any other, and no agent ever takes it. */
+async function noteWithoutConsumer(type: string, options: ServerOptions): Promise<void> {
+  const agents = await listAgents(options).catch((error) => {
+    if (error instanceof ServerRefusal) return undefined; // The token may not read the agents.
+    throw error;
+  });
+  const consumed = [...new Set(agents?.flatMap(({ consumes = [] }) => consumes))].sort();
+  if (!agents || consumed.includes(type)) return;
+  const others = consumed.length ? ` Agents consume ${consumed.join(", ")}.` : " The app has no agents.";
+  note(`No agent consumes ${type}.${others}`);
 }
 
 function said(status: string): string {
