@@ -19,7 +19,7 @@ export function Chat() {
       {error && <p role="alert">{error.message}</p>}
       {run && (
         <p>
-          {activity ?? "Answering"}…{" "}
+          {run.status === "waiting" ? "Waiting for an approval" : `${activity ?? "Answering"}…`}{" "}
           <button type="button" onClick={() => void stop()}>
             Stop
           </button>
