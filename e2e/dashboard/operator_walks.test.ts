@@ -50,6 +50,12 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
                 throw new FatalError(REASON);
               },
             }),
+            agent("weigher", {
+              consumes: "Crate",
+              run() {
+                throw new FatalError(REASON);
+              },
+            }),
             // Nobody claims its tasks: it is the work of a program that is not there.
             agent("courier", { consumes: "Route" }),
           ],
@@ -103,6 +109,28 @@ describe.skipIf(!chromiumHere())("an operator finds", () => {
       .getByText("Parcel")
       .first()
       .waitFor();
+    expect(night.context.problems).toEqual([]);
+  });
+
+  test("that the dead letters which Home counts are those of another org", async () => {
+    const scopes = ["blackboard:write"];
+    const { token } = await server.khala.auth.issuer!.mint({ sub: "ada", org_id: "acme", scopes });
+    const published = await fetch(`${server.url}/blackboard/v1/artifacts`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      body: JSON.stringify({ type: "Crate", payload: {} }),
+    });
+    expect(published.status).toBe(201);
+    await using night = await walk();
+    const { page } = night;
+    await page.goto(`${server.url}/blackboard?tab=agents`);
+    await page
+      .getByRole("row", { name: /weigher/ })
+      .getByRole("link", { name: "1" })
+      .click();
+    await page.getByText("weigher has no dead letters in this org").waitFor();
+    await page.getByText(/1 dead letter of other orgs/).waitFor();
+    expect(await seriousFindings(page)).toEqual([]);
     expect(night.context.problems).toEqual([]);
   });
 

@@ -96,6 +96,27 @@ export function DeadLetters({ agents }: { readonly agents: FetchState<readonly A
   );
 }
 
+interface NoLettersProps {
+  readonly agent: string;
+  /** In all orgs for a token with `platform`; the list has those of the token's org only. */
+  readonly counted: number;
+}
+
+function NoLetters({ agent, counted }: NoLettersProps) {
+  if (counted === 0)
+    return (
+      <Empty title={`${agent} has no dead letters`} icon="ok">
+        {ABOUT}
+      </Empty>
+    );
+  return (
+    <Empty title={`${agent} has no dead letters in this org`} icon="lock">
+      {plural(counted, "dead letter")} of other orgs. A token of the org shows them:{" "}
+      <code>{"khala token --org <org>"}</code>
+    </Empty>
+  );
+}
+
 interface LettersOfProps {
   readonly agent: string;
   readonly agents: readonly Pick<Agent, "name" | "dead">[];
@@ -171,9 +192,7 @@ function LettersOf({ agent, agents }: LettersOfProps) {
             onEnd={loadMore}
             empty={
               all.length === 0 ? (
-                <Empty title={`${agent} has no dead letters`} icon="ok">
-                  {ABOUT}
-                </Empty>
+                <NoLetters agent={agent} counted={agents.find(({ name }) => name === agent)?.dead ?? 0} />
               ) : (
                 <Empty
                   title="No dead letter matches the filter"
