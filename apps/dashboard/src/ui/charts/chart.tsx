@@ -79,7 +79,11 @@ export function Chart({ label, times, series, height = 160, format = String }: C
             stroke: colour(one.colour === undefined || one.colour === "accent" ? "accent-fill" : one.colour),
             width: 1.5,
             points: { show: false },
-            value: (_: uPlot, value: number | null) => (value === null ? "–" : latest.current.format(value)),
+            // Without a pointer on the chart there is no index: the legend shows the newest value.
+            value(plot: uPlot, pointed: number | null, series: number, index: number | null) {
+              const value = index === null ? plot.data[series]?.at(-1) : pointed;
+              return typeof value === "number" ? latest.current.format(value) : "–";
+            },
           })),
         ],
       },
