@@ -1,15 +1,6 @@
 // The interface for a driver of the board in a package of its own.
 
-export type {
-  AgentCounts,
-  Board,
-  Consumer,
-  CorrelationCounts,
-  CorrelationName,
-  DeadLetterPage,
-  DeadLetterQuery,
-  Order,
-} from "./blackboard/board.ts";
+export type { Board, Consumer, DeadLetterPage, DeadLetterQuery, Order } from "./blackboard/board.ts";
 export { NO_ORG } from "./blackboard/board.ts";
 export type {
   BoardObserver,
@@ -20,6 +11,7 @@ export type {
 } from "./blackboard/board_options.ts";
 export type { Artifact } from "./blackboard/model/artifact.ts";
 export { conflict, sameContent, versionKey } from "./blackboard/model/artifact.ts";
+export type { AgentCounts, CorrelationCounts, CorrelationName } from "./blackboard/model/counts.ts";
 export { AGENT_NAME, ROUTER } from "./blackboard/model/names.ts";
 export {
   type DeadLetter,

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { CorrelationCounts, CorrelationName } from "../board.ts";
+import type { CorrelationCounts, CorrelationName } from "../model/counts.ts";
 import { readCorrelations, type WaitingCounts } from "./correlation_state.ts";
 
 const NOTHING: WaitingCounts = {

@@ -1,6 +1,7 @@
 import type { CorrelationCountedJson, CorrelationWaitsJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { Board, CorrelationCounts, CorrelationName } from "../board.ts";
+import type { Board } from "../board.ts";
+import type { CorrelationCounts, CorrelationName } from "../model/counts.ts";
 import { subjectKey } from "./progress_state.ts";
 
 /** Tasks and artifacts of a correlation that wait outside of the queue. */

@@ -3,7 +3,7 @@ import { testContext } from "@khala/test-support/kit/context";
 import { ManualClock } from "@khala/test-support/kit/manual_clock";
 import { testAgent, testArtifact, testTask } from "@khala/test-support/kit/recording_board";
 import { beforeEach, expect, test } from "vitest";
-import type { AgentCounts, AgentOfOrg, CorrelationCounts, CorrelationName } from "../board.ts";
+import type { AgentCounts, AgentOfOrg, CorrelationCounts, CorrelationName } from "../model/counts.ts";
 import type { Settlement } from "../model/task.ts";
 import type { WaitingCounts } from "./correlation_state.ts";
 import { type Progress, type ProgressOptions, startProgress } from "./progress.ts";

@@ -1,6 +1,6 @@
 import type { Database, Statement } from "../../database/database.ts";
 import type { Context } from "../../kit/context.ts";
-import type { AgentOfOrg } from "../board.ts";
+import type { AgentOfOrg } from "../model/counts.ts";
 import type { Settlement } from "../model/task.ts";
 
 /** Totals of an agent. */

@@ -1,6 +1,7 @@
 import type { Database } from "../../database/database.ts";
-import type { AgentCounts, AgentOfOrg, Board } from "../board.ts";
+import type { Board } from "../board.ts";
 import type { BoardOptions } from "../board_options.ts";
+import type { AgentCounts, AgentOfOrg } from "../model/counts.ts";
 import { BY_INDEX, TASKS } from "./statements.ts";
 
 /** Open tasks and dead letters of agents, each up to a number. Claimed tasks are those of each org that were due first. */

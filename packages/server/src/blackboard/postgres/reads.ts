@@ -1,6 +1,7 @@
 import type { Database, Statement } from "../../database/database.ts";
-import type { Board, CorrelationCounts, DeadLetterPage } from "../board.ts";
+import type { Board, DeadLetterPage } from "../board.ts";
 import type { Artifact } from "../model/artifact.ts";
+import type { CorrelationCounts } from "../model/counts.ts";
 import type { DeadLetter } from "../model/task.ts";
 import { BY_INDEX } from "./statements.ts";
 

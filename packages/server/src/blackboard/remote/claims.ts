@@ -1,6 +1,6 @@
 import type { TaskJson } from "@khala/contracts/blackboard/v1";
 import type { Database } from "../../database/database.ts";
-import type { AgentOfOrg } from "../board.ts";
+import type { AgentOfOrg } from "../model/counts.ts";
 import type { Task } from "../model/task.ts";
 import { workKey } from "../model/task.ts";
 
@@ -66,7 +66,7 @@ export interface Claims {
     readonly org: string | undefined;
   }): Promise<TakenClaim[]>;
   /** Opens an abandoned claim again. */
-  giveBack(ids: readonly string[]): Promise<void>;
+  release(ids: readonly string[]): Promise<void>;
   /** Returns whether the lease was renewed. */
   heartbeat(claimId: string): Promise<boolean>;
   /** Returns whether this settlement was accepted as the first one. */
@@ -162,7 +162,7 @@ export function openClaims(
       return rows.toSorted((a, b) => (a.claimId < b.claimId ? -1 : 1));
     },
 
-    async giveBack(ids) {
+    async release(ids) {
       await database.query({
         name: "board_claim_give_back",
         text: `UPDATE runtime.board_claims SET state = 'offered', worker = NULL, claimed_at = NULL,

@@ -1,4 +1,5 @@
-import type { AgentCounts, Board } from "../board.ts";
+import type { Board } from "../board.ts";
+import type { AgentCounts } from "../model/counts.ts";
 import type { Offered } from "./claims.ts";
 import type { Remote } from "./remote.ts";
 

@@ -271,7 +271,7 @@ function openClaimQueue(
           const taken = await claims.take({ agent, worker, max, org });
           if (taken.length > 0 && signal.aborted) {
             // The client disconnected, so the claims are released.
-            await claims.giveBack(taken.map(({ claimId }) => claimId));
+            await claims.release(taken.map(({ claimId }) => claimId));
             return [];
           }
           const left = deadline - context.clock.now();

@@ -70,10 +70,7 @@ export interface Log extends Service {
   ): Promise<Page | undefined>;
   /** The bounds of many streams, in order; undefined for missing ones. */
   bounds(streams: readonly string[]): Promise<(Bounds | undefined)[]>;
-  /**
-   * Watches a stream, which need not exist, until the returned function is called. Once this resolves, every append
-   * calls `appended` or `missed`.
-   */
+  /** Watches a stream, which need not exist, until the returned function is called. Once resolved, every append calls the watcher. */
   watch(stream: string, watcher: Watcher): Promise<() => void>;
   /**
    * Creates the stream, and its bookmark `ui` at its end, unless they exist; returns the bounds. A stream of an older
