@@ -73,7 +73,7 @@ const SYSTEM: readonly SystemStatement[] = [
     reason: "the id of a claim is a random UUID, and access decides by the org of the claim that was found",
   },
   {
-    statement: /^conversation_(seize|waiting|untold|next_expiry)$/,
+    statement: /^conversation_(seize|waiting|unreported|next_expiry)$/,
     reason: "a server takes over the runs of all orgs from a server that died",
   },
   {

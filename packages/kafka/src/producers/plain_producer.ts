@@ -33,7 +33,7 @@ export function plainProducer(
     });
     const running = use(lease.value);
     users.set(running, lease.value);
-    lease.giveBack(true);
+    lease.release(true);
     try {
       return await running;
     } finally {
@@ -44,7 +44,7 @@ export function plainProducer(
   const replace = async (producer: KafkaProducer) => {
     const lease = await pool.take();
     const isSame = lease.value === producer;
-    lease.giveBack(!isSame);
+    lease.release(!isSame);
     // A producer that disconnects reports nothing about its queued records: their callers would wait for ever.
     const others = [...users].flatMap(([running, used]) => (used === producer ? [running] : []));
     if (isSame) discardProducer(context, producer, Promise.allSettled(others));

@@ -9,7 +9,7 @@ test("makes slots on demand, serves waiting callers in order, and replaces broke
     return { slot };
   });
   const one = await slots.take();
-  one.giveBack(true);
+  one.release(true);
   const again = await slots.take();
   expect([again.value, made]).toEqual([one.value, [0]]);
   const two = await slots.take();
@@ -17,15 +17,15 @@ test("makes slots on demand, serves waiting callers in order, and replaces broke
   const waiting = ["first", "second"].map(async (name) => {
     const lease = await slots.take();
     order.push(name);
-    lease.giveBack(true);
+    lease.release(true);
     return lease.value;
   });
-  again.giveBack(false);
+  again.release(false);
   const [fresh] = await Promise.all(waiting);
   expect(order).toEqual(["first", "second"]);
   expect(fresh).not.toBe(again.value);
   expect(made).toEqual([0, 1, 0]);
-  two.giveBack(true);
+  two.release(true);
   expect(await slots.drain()).toHaveLength(2);
   await expect(slots.take()).rejects.toMatchObject({ code: "shutting_down" });
 });
@@ -47,7 +47,7 @@ test("closing rejects waiting callers, and draining waits for running ones", asy
   const waiting = slots.take();
   const drained = slots.drain();
   await expect(waiting).rejects.toMatchObject({ code: "shutting_down" });
-  lease.giveBack(true);
+  lease.release(true);
   expect(await drained).toEqual(["it"]);
 });
 

@@ -3,11 +3,11 @@ import type { Context } from "@khala/server/blackboard";
 import { blockingCall } from "../client/blocking_calls.ts";
 import type { KafkaProducer } from "../client/client_types.ts";
 
-/** A lease, to be given back. */
+/** A leased value. Its holder releases it. */
 export interface Lease<T> {
   readonly value: T;
   /** An unhealthy value is replaced at its next use. */
-  giveBack(healthy: boolean): void;
+  release(healthy: boolean): void;
 }
 
 interface Slot<T> {
@@ -39,12 +39,12 @@ export class Pool<T> {
       this.#release(slot);
       throw error;
     }
-    let given = false;
+    let released = false;
     return {
       value: slot.value,
-      giveBack: (healthy) => {
-        if (given) return;
-        given = true;
+      release: (healthy) => {
+        if (released) return;
+        released = true;
         if (!healthy) delete slot.value;
         this.#release(slot);
       },

@@ -102,13 +102,13 @@ export function transactionalProducers(
         id.fenced();
         throw toKhalaError(context, reason);
       } finally {
-        lease.giveBack(healthy);
+        lease.release(healthy);
         if (!healthy) discardProducer(context, producer, sending);
       }
     },
     async ready() {
       const lease = await pool.take();
-      lease.giveBack(true);
+      lease.release(true);
     },
     async stop() {
       const producers = await pool.drain();

@@ -28,7 +28,7 @@ export interface Conversation extends ConversationRef {
   readonly queued: number;
   readonly removed: boolean;
   /** Whether sockets must still be notified of the active branch. */
-  readonly untold: boolean;
+  readonly unannounced: boolean;
 }
 
 /** How a message is handled while a run is active. */

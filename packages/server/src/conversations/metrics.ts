@@ -36,7 +36,7 @@ export function conversationMetrics(meter: Meter) {
       "Sockets closed because they read too slowly",
     ),
     replays: counter("khala_conversation_replays_total", "Attachments that asked for history"),
-    resyncs: counter("khala_conversation_resyncs_total", "Clients told to discard their data, by reason"),
+    resyncs: counter("khala_conversation_resyncs_total", "Resyncs sent to clients, by reason"),
     runs: counter("khala_conversation_runs_total", "Runs that ended, by outcome"),
     running: gauge("khala_conversation_runs_running", "Active runs on this server"),
     takeovers: counter("khala_conversation_takeovers_total", "Runs of dead servers that were marked failed"),

@@ -210,7 +210,7 @@ test("removing a conversation removes its run, log and sockets everywhere; the n
     (await a.context.telemetry.scrape()).includes("khala_conversation_runs_running 0"),
   );
   expect(await a.log.bounds([`chat:${conv}`])).toEqual([undefined]);
-  expect(b.told).toContain(`${run_id} run.stopped`);
+  expect(b.reported).toContain(`${run_id} run.stopped`);
   // The next owner of the name finds nothing of it.
   const again = await a.plane.chat(bob, { convId: conv, message: "mine now", idempotencyKey: "k" });
   expect(again.run_id).not.toBe(run_id);

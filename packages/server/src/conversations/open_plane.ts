@@ -125,8 +125,8 @@ export async function openConversationPlane(
   const draining = new AbortController();
 
   /** A conversation whose sockets know which branch is active. */
-  async function told(conversation: Conversation): Promise<Conversation> {
-    if (conversation.untold) await branches.tell(conversation);
+  async function announced(conversation: Conversation): Promise<Conversation> {
+    if (conversation.unannounced) await branches.announce(conversation);
     return conversation;
   }
 
@@ -136,7 +136,7 @@ export async function openConversationPlane(
 
   const followers = openFollowers(context, {
     ...{ store, messages: messageStore, readers, memberships, presence, metrics },
-    told,
+    announced,
     stopping: stopping.signal,
   });
   // Most runs also have a reader.
@@ -169,13 +169,13 @@ export async function openConversationPlane(
       participants,
       files,
       followers,
-      told,
+      announced,
     }),
 
     async post(caller, convId, events) {
       checkConvId(convId);
       messages.take(caller.org);
-      const conversation = await told(await store.check(caller, "conversation.write", convId));
+      const conversation = await announced(await store.check(caller, "conversation.write", convId));
       options.stored?.take(caller.org, "conversations", Buffer.byteLength(JSON.stringify(events)));
       const asSystem = reachesOrg(caller, "conversation.write");
       const deps = { database, log, newId: context.newId, clock: context.clock, waitMs: leaseMs };

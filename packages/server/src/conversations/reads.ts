@@ -26,8 +26,8 @@ export interface ReadsOptions {
   readonly participants: Participants;
   readonly files: Files;
   readonly followers: Followers;
-  /** Tells the sockets of a conversation which branch is active, if they do not know yet. */
-  readonly told: (conversation: Conversation) => Promise<Conversation>;
+  /** Announces to the sockets of a conversation which branch is active, if they do not know yet. */
+  readonly announced: (conversation: Conversation) => Promise<Conversation>;
 }
 
 /** What can be read of conversations. */
@@ -51,12 +51,12 @@ const ACTIVE: ReadonlySet<string | undefined> = new Set(["queued", "running", "w
 
 /** Opens the reads of conversations. */
 export function openReads(options: ReadsOptions): Reads {
-  const { database, log, store, messages, queue, participants, files, followers, told } = options;
+  const { database, log, store, messages, queue, participants, files, followers, announced } = options;
 
   return {
     async state(caller, convId) {
       checkConvId(convId);
-      const conversation = await told(await store.check(caller, "conversation.read", convId));
+      const conversation = await announced(await store.check(caller, "conversation.read", convId));
       const snapshot = await followers.snapshot(conversation, PAGE);
       const { messages: newest, before, cursor } = snapshot;
       const { queued = [] } = await queue.list(conversation);

@@ -54,7 +54,7 @@ export interface RunningRun {
 const CONVERSATION = `c.org_id AS org, c.conv_id AS "convId", c.generation, c.log_name AS "logName", c.owner, c.run_id AS run,
   c.lease_until > clock_timestamp() AS alive,
   (extract(epoch FROM c.lease_until - clock_timestamp()) * 1000)::float8 AS "leaseLeftMs", c.queued, c.removed_at IS NOT NULL AS removed,
-  c.untold_from IS NOT NULL AS untold`;
+  c.announce_from IS NOT NULL AS unannounced`;
 const RUN = `r.run_id, r.status, ${isoTime("r.created_at")} AS created_at, r.error, r.error_code, r.error_id,
   ${WAITS_FOR} AS waits_for`;
 

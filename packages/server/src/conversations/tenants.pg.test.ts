@@ -115,7 +115,7 @@ test("an engine never answers another org's conversation, nor the next one with 
 
 test("a subject reaches its own conversations, a service those of its org only", async () => {
   await using servers = await Servers.open();
-  const { plane, told } = await servers.start({ engine: quick });
+  const { plane, reported } = await servers.start({ engine: quick });
   await plane.chat(ada, { convId: conv, message: "hi" });
   await finished(plane, ada);
   for (const caller of [bob, testViewer({ org: "zeta", subject: "ada", scopes: ["chat:service"] })]) {
@@ -134,7 +134,7 @@ test("a subject reaches its own conversations, a service those of its org only",
   await finished(plane, ada);
   const { events } = await plane.log(ada, conv, undefined, 100);
   expect(events.filter((event) => event.includes("run_started")).at(-1)).toContain('"subject":"bot"');
-  await until("the authority's event", () => told.includes(`${run_id} run.completed`));
+  await until("the authority's event", () => reported.includes(`${run_id} run.completed`));
   const [run] = await servers.database.query({
     text: "SELECT subject, sender FROM runtime.conversation_runs WHERE run_id = $1",
     values: [run_id],

@@ -62,7 +62,7 @@ export interface TestServer {
   readonly log: PostgresLog;
   readonly context: Context;
   /** Its events in the event log, as `<run_id> <type>`. */
-  readonly told: string[];
+  readonly reported: string[];
 }
 
 /** Servers on a database of their own that send each other wakeups. */
@@ -94,7 +94,7 @@ export class Servers implements AsyncDisposable {
     ...settings
   }: TestServerOptions): Promise<TestServer> {
     const context = given ?? (await testContext({ ...(clock && { clock }) }));
-    const told: string[] = [];
+    const reported: string[] = [];
     const wakeups = { send: (name: string) => this.#onWakeup(server, name) };
     const log = openPostgresLog(this.database, context, { ttlMs: 3_600_000, wakeups });
     const plane = await openConversationPlane(wrapDatabase(this.database), wrapLog(log), context, {
@@ -108,10 +108,10 @@ export class Servers implements AsyncDisposable {
       }),
       publish: async () => [],
       runs: runs ?? {
-        append: async ({ runId }, type) => void told.push(`${runId} ${type}`),
+        append: async ({ runId }, type) => void reported.push(`${runId} ${type}`),
       },
     });
-    const server: TestServer = { plane, log, context, told };
+    const server: TestServer = { plane, log, context, reported };
     this.#servers.push(server);
     return server;
   }

@@ -81,7 +81,7 @@ export function flowGraph(agents: readonly Agent[], artifacts: readonly FlowArti
 
   const consuming = agents.flatMap(({ name, consumes, done }) =>
     consumes.map((type): FlowEdge => {
-      // The total is that of the agent: of several types it cannot be told apart.
+      // The total is that of the agent, which may consume several types.
       const ofType = consumes.length === 1 ? done : undefined;
       return { id: `${type}>${name}`, from: typeId(type), to: AGENT + name, kind: "consumes", done: ofType };
     }),

@@ -81,7 +81,7 @@ export class AgentWorker implements Service {
     this.#watch = new GateWatch(context.clock, this.#gate, this.#ended.signal, {
       isAny: () => consumer.begun !== undefined && this.#running.size > 0,
       all: () => [...this.#running.values()].filter(({ claim }) => consumer.begun?.(claim.task) === false),
-      takeBack: (left) => this.#takeBack(left),
+      requeue: (left) => this.#requeue(left),
     });
     this.#due = new DueTimer(context.clock, () => this.wake());
     this.#stopMs = consumer.away ? 0 : how.stopMs;
@@ -112,20 +112,20 @@ export class AgentWorker implements Service {
     this.#due.stop();
     this.#ended.abort();
     const over = sleep(this.#context.clock, this.#stopMs, this.#giveUp.signal);
-    const released = this.#giveBack(this.#takeAhead(), false);
+    const released = this.#releaseClaims(this.#takeAhead(), false);
     const idle = new Promise<void>((resolve) => {
       this.#idle = resolve;
       if (this.#running.size === 0) resolve();
     });
     await Promise.all([this.#loop.stop(), released, this.#starting]);
     // A claim that was under way when it was stopped.
-    await this.#giveBack(this.#takeAhead(), false);
+    await this.#releaseClaims(this.#takeAhead(), false);
     await Promise.race([idle.then(() => Promise.all(this.#settling)), over]);
     this.#giveUp.abort();
     const left = [...this.#running.values()];
     this.#running.clear();
     for (const { abort } of left) abort.abort();
-    await this.#giveBack(
+    await this.#releaseClaims(
       left.map(({ claim }) => claim),
       !this.#consumer.away,
     );
@@ -200,7 +200,7 @@ export class AgentWorker implements Service {
         this.#trust = this.#trust > concurrency ? Number.POSITIVE_INFINITY : this.#trust * 2;
         continue;
       }
-      await this.#giveBack(this.#takeAhead(), false);
+      await this.#releaseClaims(this.#takeAhead(), false);
       this.wake();
     }
   }
@@ -211,12 +211,12 @@ export class AgentWorker implements Service {
     return claims;
   }
 
-  async #takeBack(left: readonly Running[]): Promise<void> {
+  async #requeue(left: readonly Running[]): Promise<void> {
     for (const { claim, abort } of left) {
       this.#running.delete(claim);
       abort.abort();
     }
-    await this.#giveBack(
+    await this.#releaseClaims(
       left.map(({ claim }) => claim),
       false,
     );
@@ -323,7 +323,7 @@ export class AgentWorker implements Service {
     this.#context.log.warn(what, "the claim on a task was lost: its outcome is discarded");
   }
 
-  async #giveBack(claims: readonly Claim[], begun: boolean): Promise<void> {
+  async #releaseClaims(claims: readonly Claim[], begun: boolean): Promise<void> {
     if (claims.length === 0) return;
     for (const claim of claims) this.#store.drop(claim);
     await this.#store

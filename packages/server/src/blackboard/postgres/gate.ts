@@ -50,12 +50,12 @@ export class Gate {
   }
 }
 
-/** Started work that may still wait for the gate, and how it is taken back. */
+/** Started work that may still wait for the gate, and how it is requeued. */
 interface NotBegun<T> {
   /** Whether there may be any. */
   isAny(): boolean;
   all(): T[];
-  takeBack(left: T[]): Promise<void>;
+  requeue(left: T[]): Promise<void>;
 }
 
 /** Watches work that was started and still waits for the gate. If that stays closed, another process may be able to do it. */
@@ -86,7 +86,7 @@ export class GateWatch<T> {
       if (this.#notBegun.all().length === 0 || (await this.#gate.opensWithin(KEEP_MS, this.#signal)))
         continue;
       const left = this.#signal.aborted ? [] : this.#notBegun.all();
-      if (left.length > 0) await this.#notBegun.takeBack(left);
+      if (left.length > 0) await this.#notBegun.requeue(left);
     }
     this.#isWatching = false;
   }

@@ -15,7 +15,7 @@ export interface Branches {
    * Announces a choice that was not announced because its server was lost. Whatever else is appended
    * comes after it. Returns the cursor after it.
    */
-  tell(conversation: ConversationRef): Promise<string>;
+  announce(conversation: ConversationRef): Promise<string>;
 }
 
 export interface BranchesDeps {
@@ -32,7 +32,7 @@ const IN_EVENT = { messages: 100, bytes: 128 << 10 };
 interface Lock {
   readonly leaf: string | null;
   readonly busy: string | null;
-  readonly untold: string | null;
+  readonly unannounced: string | null;
 }
 
 /** Opens the branches. */
@@ -41,19 +41,19 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
    * The choice is committed before it is announced, so that a reader of the event finds the new branch in the table. It is
    * remembered until it is announced, so that a server that dies in between leaves no client on the old branch.
    */
-  async function tell(conversation: ConversationRef): Promise<string> {
+  async function announce(conversation: ConversationRef): Promise<string> {
     const { logName, generation } = conversation;
     return database.interactive(async (tx) => {
-      const { leaf, untold } = await lock(tx, conversation);
+      const { leaf, unannounced } = await lock(tx, conversation);
       const { epoch, head } = await log.open(logName, generation).catch(unlessGone);
-      if (untold === null || leaf === null) return formatCursor({ epoch, ...head });
-      const branch_changed = await changeOf(tx, conversation, { from: untold, to: leaf });
+      if (unannounced === null || leaf === null) return formatCursor({ epoch, ...head });
+      const branch_changed = await changeOf(tx, conversation, { from: unannounced, to: leaf });
       const appended = await log
         .append(logName, [entryText("", { branch_changed })], { epoch })
         .catch(unlessGone);
       await tx.query({
-        name: "branch_told",
-        text: "UPDATE runtime.conversations SET untold_from = NULL WHERE org_id = $1 AND conv_id = $2",
+        name: "branch_announced",
+        text: "UPDATE runtime.conversations SET announce_from = NULL WHERE org_id = $1 AND conv_id = $2",
         values: [conversation.org, conversation.convId],
       });
       return formatCursor({ epoch, ...appended.head });
@@ -96,11 +96,11 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
   }
 
   return {
-    tell,
+    announce,
 
     async choose(conversation, messageId) {
       const chosen = await database.interactive(async (tx) => {
-        const { leaf, busy, untold } = await lock(tx, conversation);
+        const { leaf, busy, unannounced } = await lock(tx, conversation);
         const found = await newestBelow(tx, conversation, messageId);
         if (found === undefined) {
           const message = `There is no message ${JSON.stringify(messageId)} in this conversation. Send its message_id as received.`;
@@ -113,13 +113,13 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
         }
         await tx.query({
           name: "branch_choose",
-          text: `UPDATE runtime.conversations SET leaf_id = $3, untold_from = $4, updated_at = now()
+          text: `UPDATE runtime.conversations SET leaf_id = $3, announce_from = $4, updated_at = now()
             WHERE org_id = $1 AND conv_id = $2`,
-          values: [conversation.org, conversation.convId, found, untold ?? leaf],
+          values: [conversation.org, conversation.convId, found, unannounced ?? leaf],
         });
         return found;
       });
-      return { message_id: chosen, cursor: await tell(conversation) };
+      return { message_id: chosen, cursor: await announce(conversation) };
     },
   };
 }
@@ -127,7 +127,7 @@ export function openBranches({ database, log, messages }: BranchesDeps): Branche
 async function lock(tx: Tx, { org, convId, generation }: ConversationRef): Promise<Lock> {
   const [row] = await tx.query<Lock>({
     name: "branch_lock",
-    text: `SELECT leaf_id AS leaf, coalesce(run_id, CASE WHEN queued > 0 THEN '' END) AS busy, untold_from AS untold
+    text: `SELECT leaf_id AS leaf, coalesce(run_id, CASE WHEN queued > 0 THEN '' END) AS busy, announce_from AS unannounced
       FROM runtime.conversations
       WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL FOR NO KEY UPDATE`,
     values: [org, convId, generation],

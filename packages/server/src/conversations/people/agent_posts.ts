@@ -24,16 +24,16 @@ export function openAgentPosts(
   return async ({ org, agent, conversation }, events) => {
     const { conv_id: convId = "", generation: sent = "0" } = conversation;
     const generation = BigInt(sent);
-    const [row] = await database.query<{ logName: string; untold: boolean }>({
+    const [row] = await database.query<{ logName: string; unannounced: boolean }>({
       name: "conversation_of_agent",
-      text: `SELECT log_name AS "logName", untold_from IS NOT NULL AS untold FROM runtime.conversations
+      text: `SELECT log_name AS "logName", announce_from IS NOT NULL AS unannounced FROM runtime.conversations
         WHERE org_id = $1 AND conv_id = $2 AND generation = $3 AND removed_at IS NULL`,
       values: [org, convId, generation],
     });
     if (!row) throw notFound("conversation", convId);
     stored?.take(org, "conversations", Buffer.byteLength(JSON.stringify(events)));
     const ref = { org, convId, generation, logName: row.logName };
-    if (row.untold) await branches.tell(ref);
+    if (row.unannounced) await branches.announce(ref);
     const poster = { author: `agent:${agent}`, asSystem: false, repeats: true, role: "assistant" } as const;
     await postEvents(deps, ref, poster, events);
   };

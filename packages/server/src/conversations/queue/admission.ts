@@ -83,7 +83,7 @@ export type Admission =
   /** No run is active, but one is queued. */
   | { readonly kind: "waiting" }
   /** Another branch was chosen, and its server was lost before it notified the sockets. */
-  | { readonly kind: "untold"; readonly conversation: ConversationRef }
+  | { readonly kind: "unannounced"; readonly conversation: ConversationRef }
   /** The conversation was deleted and created again after its log was opened. */
   | { readonly kind: "replaced" };
 
@@ -110,7 +110,7 @@ export async function admit(
   const { caller, convId, key, policy, opened } = run;
   const { run: busyWith, alive, queued } = conversation;
   if (opened && opened.generation !== conversation.generation) return { kind: "replaced" };
-  if (conversation.untold) return { kind: "untold", conversation };
+  if (conversation.unannounced) return { kind: "unannounced", conversation };
   const known = key === undefined ? undefined : await runByKey(tx, caller.org, convId, key);
   if (known && known.contentHash !== run.contentHash) throw keyConflict();
   // The content of a failed run may try again. A stopped one was stopped on purpose.

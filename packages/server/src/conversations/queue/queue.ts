@@ -95,7 +95,7 @@ export function openQueue(database: Database, announcer: Announcer): Queue {
           text: `WITH counted AS (
               UPDATE runtime.conversations SET queued = queued - 1, updated_at = now() WHERE org_id = $1 AND conv_id = $2
             )
-            UPDATE runtime.conversation_runs SET status = 'stopped', ended_at = now(), message = NULL, parts = NULL, told = true
+            UPDATE runtime.conversation_runs SET status = 'stopped', ended_at = now(), message = NULL, parts = NULL, reported = true
             WHERE org_id = $1 AND run_id = $3`,
           values: [org, convId, runId],
         });

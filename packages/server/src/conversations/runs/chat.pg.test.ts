@@ -15,7 +15,7 @@ const code = (of: string) => expect.objectContaining({ code: of });
 
 test("accepts a message once its run is durable, with the cursor before it; the log has the whole run", async () => {
   await using servers = await Servers.open();
-  const { plane, log, told } = await servers.start({ engine: echo });
+  const { plane, log, reported } = await servers.start({ engine: echo });
   const conv = convId();
   const answer = await plane.chat(ada, { convId: conv, message: "good morning" });
   expect(answer.conv_id).toBe(conv);
@@ -30,8 +30,8 @@ test("accepts a message once its run is durable, with the cursor before it; the 
   expect(events[0]!.seq).toBe(cursor.seq + 1n);
   const page = await log.read(`chat:${conv}`, cursor, { entries: 1, bytes: 1_000 });
   expect(page!.entries[0]!.data).toContain("run_started");
-  await until("the authority's events", () => told.length === 2);
-  expect(told).toEqual([`${runId} run.started`, `${runId} run.completed`]);
+  await until("the authority's events", () => reported.length === 2);
+  expect(reported).toEqual([`${runId} run.started`, `${runId} run.completed`]);
   await until("the record", async () => (await plane.run(ada, conv))?.status === "finished");
 });
 

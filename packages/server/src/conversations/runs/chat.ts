@@ -26,7 +26,7 @@ export interface ChatDeps {
   readonly runs: Runs;
   readonly takeover: Takeover;
   readonly queue: Pick<Queue, "announce">;
-  readonly branches: Pick<Branches, "tell">;
+  readonly branches: Pick<Branches, "announce">;
   /** The messages of each org. */
   readonly quota: RateQuota;
   readonly stored?: StoredBytes | undefined;
@@ -108,8 +108,8 @@ export async function chat(
         runs.requireCapacity(caller.org);
         await takeover.startQueued(conversation);
         break;
-      case "untold":
-        await deps.branches.tell(admission.conversation);
+      case "unannounced":
+        await deps.branches.announce(admission.conversation);
         break;
       case "replaced":
         break;

@@ -298,16 +298,16 @@ export function openLeases(
 
     unreported: (limit) =>
       database.query({
-        name: "conversation_untold",
+        name: "conversation_unreported",
         text: `SELECT run_id AS "runId", org_id AS org, subject, trace, status, error FROM runtime.conversation_runs
-          WHERE NOT told AND ended_at < now() - $2 * interval '1 ms' ORDER BY ended_at LIMIT $1`,
+          WHERE NOT reported AND ended_at < now() - $2 * interval '1 ms' ORDER BY ended_at LIMIT $1`,
         values: [limit, UNREPORTED_AFTER_MS],
       }),
 
     async markReported({ org, runId }) {
       await database.query({
-        name: "conversation_told",
-        text: "UPDATE runtime.conversation_runs SET told = true WHERE org_id = $1 AND run_id = $2",
+        name: "conversation_reported",
+        text: "UPDATE runtime.conversation_runs SET reported = true WHERE org_id = $1 AND run_id = $2",
         values: [org, runId],
       });
     },

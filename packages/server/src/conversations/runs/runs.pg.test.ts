@@ -50,7 +50,7 @@ test("the engine gets the earlier messages as history, without the current one",
 
 test("a stop ends the run and keeps its text, and the conversation accepts the next message", async () => {
   await using servers = await Servers.open();
-  const { plane, log, told } = await servers.start({ engine: never });
+  const { plane, log, reported } = await servers.start({ engine: never });
   const conv = convId();
   const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
   await until("some text", async () => answerOf(await eventsOf(log, conv)));
@@ -61,7 +61,7 @@ test("a stop ends the run and keeps its text, and the conversation accepts the n
   await until("the record", async () => (await plane.run(ada, conv))?.status === "stopped");
   expect(await plane.stopRun(ada, conv)).toEqual({ stopped: false });
   expect(answerOf(await eventsOf(log, conv))).toBe("begun");
-  await until("the authority's events", () => told.includes(`${run_id} run.stopped`));
+  await until("the authority's events", () => reported.includes(`${run_id} run.stopped`));
   await plane.chat(ada, { convId: conv, message: "again" });
 });
 
@@ -129,7 +129,7 @@ test("an interrupt on another server stops the run, and its server starts the ne
 
 test("an engine that throws ends its run with a message and an error id; operators get the exception", async () => {
   await using servers = await Servers.open();
-  const { plane, log, told } = await servers.start({
+  const { plane, log, reported } = await servers.start({
     engine: engineOf(async function* () {
       yield { text_delta: { text: "so far" } };
       throw new Error("the model is overloaded\n    at secret.ts:1");
@@ -145,7 +145,7 @@ test("an engine that throws ends its run with a message and an error id; operato
     error_id,
   });
   expect(await kindsOf(log, conv)).toEqual(["run_started", "message", "text_delta", "run_failed"]);
-  await until("the authority's events", () => told.includes(`${run_id} run.failed`));
+  await until("the authority's events", () => reported.includes(`${run_id} run.failed`));
   await until("the record", async () => (await plane.run(ada, conv))?.status === "failed");
   expect((await plane.run(ada, conv))?.error).toEqual(run_failed);
   const { runs } = await plane.failedRuns(ada.org, { after: "", limit: 10, errorId: error_id });
@@ -307,7 +307,7 @@ test("an append whose answer is lost is neither repeated nor left out", async ()
 
 test("retries a failing event log, which never harms the run", async () => {
   await using servers = await Servers.open();
-  const told: string[] = [];
+  const reported: string[] = [];
   let failures = 0;
   const { plane, log } = await servers.start({
     engine: engineOf(async function* () {
@@ -316,15 +316,15 @@ test("retries a failing event log, which never harms the run", async () => {
     runs: {
       async append(_, type) {
         if (failures++ < 2) throw new Error("not now");
-        told.push(type);
+        reported.push(type);
       },
     },
   });
   const conv = convId();
   const { run_id } = await plane.chat(ada, { convId: conv, message: "hello" });
   expect(await until("the end", () => endOf(log, conv, run_id!))).toHaveProperty("run_finished");
-  await until("the authority's events", () => told.length === 2);
-  expect(told).toEqual(["run.started", "run.completed"]);
+  await until("the authority's events", () => reported.length === 2);
+  expect(reported).toEqual(["run.started", "run.completed"]);
 });
 
 test("a stopping server ends its runs with a reason, leaves the queue to others, and accepts nothing new", async () => {
@@ -349,7 +349,7 @@ test("a stopping server ends its runs with a reason, leaves the queue to others,
     code: "server_lost",
     message: expect.stringContaining("shutting down"),
   });
-  expect(a.told).toContain(`${first.run_id} run.failed`);
+  expect(a.reported).toContain(`${first.run_id} run.failed`);
   await expect(a.plane.chat(ada, { convId: conv, message: "three" })).rejects.toMatchObject({
     code: "shutting_down",
   });

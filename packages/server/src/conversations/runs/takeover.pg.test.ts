@@ -43,7 +43,7 @@ test("another server marks the run of a lost server as failed, in the log and th
     code: "server_lost",
     message: expect.stringContaining("Send the message again"),
   });
-  await until("the authority's event", () => other.told.includes(`${run_id} run.failed`));
+  await until("the authority's event", () => other.reported.includes(`${run_id} run.failed`));
   await until("the record", async () => (await other.plane.run(ada, conv))?.status === "failed");
   await other.plane.chat(ada, { convId: conv, message: "two" });
 });
@@ -72,7 +72,7 @@ test("a paused server writes nothing after it wakes", async () => {
     );
   });
   expect(await textOf(other.log, conv)).toBe(before);
-  expect(paused.told.filter((told) => told === `${run_id} run.completed`)).toEqual([]);
+  expect(paused.reported.filter((reported) => reported === `${run_id} run.completed`)).toEqual([]);
   expect(await other.plane.run(ada, conv)).toMatchObject({ run_id: next.run_id, status: "finished" });
 });
 
@@ -214,7 +214,7 @@ test("an end that the lost server still wrote counts, and gets no second one", a
     "run_started",
     "run_finished",
   ]);
-  await until("the authority's event", () => other.told.includes(`${run_id} run.completed`));
+  await until("the authority's event", () => other.reported.includes(`${run_id} run.completed`));
 });
 
 test("the server that takes a lost run over starts the queued one", async () => {
@@ -269,7 +269,7 @@ test("two servers that take over the same conversations end each run once", asyn
     const kinds = await kindsOf(a.log, conv, runId);
     expect(kinds.filter((kind) => kind === "run_failed")).toHaveLength(1);
   }
-  await until("the authority's events", () => a.told.length + b.told.length === 20);
+  await until("the authority's events", () => a.reported.length + b.reported.length === 20);
 });
 
 test("a server that was only late keeps its runs", async () => {
@@ -331,10 +331,12 @@ test("the next sweep reports a run's end that the event log never got", async ()
     text: "UPDATE runtime.conversation_runs SET ended_at = ended_at - interval '1 hour'",
   });
   await other.plane.sweep();
-  await until("the authority's events", () => other.told.includes(`${run_id} run.completed`));
-  expect(other.told[0]).toBe(`${run_id} run.started`);
-  await until("it is told once", async () => {
-    const rows = await servers.database.query({ text: "SELECT FROM runtime.conversation_runs WHERE told" });
+  await until("the authority's events", () => other.reported.includes(`${run_id} run.completed`));
+  expect(other.reported[0]).toBe(`${run_id} run.started`);
+  await until("it is reported once", async () => {
+    const rows = await servers.database.query({
+      text: "SELECT FROM runtime.conversation_runs WHERE reported",
+    });
     return rows.length === 1;
   });
 });
@@ -387,7 +389,7 @@ test.each(["ends its answer", "is lost"])(
       const run = await other.plane.run(ada, conv);
       return run?.status === "failed" && run.error?.code === "engine_failed";
     });
-    await until("the authority's event", () => other.told.includes(`${run_id} run.failed`));
+    await until("the authority's event", () => other.reported.includes(`${run_id} run.failed`));
     const next = await other.plane.chat(ada, { convId: conv, message: "two" });
     expect(await until("the next end", () => endOf(other.log, conv, next.run_id!))).toHaveProperty(
       "run_finished",

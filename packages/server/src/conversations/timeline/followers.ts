@@ -36,8 +36,8 @@ export interface FollowersOptions {
   readonly memberships: Memberships;
   readonly presence: Presence;
   readonly metrics: ConversationMetrics;
-  /** Tells the sockets of a conversation which branch is active, if they do not know yet. */
-  readonly told: (conversation: Conversation) => Promise<Conversation>;
+  /** Announces to the sockets of a conversation which branch is active, if they do not know yet. */
+  readonly announced: (conversation: Conversation) => Promise<Conversation>;
   /** Throws once it has aborted. */
   readonly stopping: AbortSignal;
 }
@@ -60,7 +60,7 @@ export function refuseWhen(stopping: boolean): void {
 
 /** Opens what sockets and streams follow conversations with. */
 export function openFollowers(context: Context, options: FollowersOptions): Followers {
-  const { store, messages, readers, memberships, presence, metrics, told, stopping } = options;
+  const { store, messages, readers, memberships, presence, metrics, announced, stopping } = options;
   /** Streams that follow a run. */
   const follows = new Set<Promise<void>>();
   /** The number of sockets per conversation. */
@@ -140,7 +140,7 @@ export function openFollowers(context: Context, options: FollowersOptions): Foll
     async attach(caller, convId, subscriber, start, shown) {
       refuseWhen(stopping.aborted);
       checkConvId(convId);
-      const conversation = await told(await store.ensure(caller, "conversation.read", convId));
+      const conversation = await announced(await store.ensure(caller, "conversation.read", convId));
       const { reader, release } = await freshReader(conversation);
       const load: LoadSnapshot = (count = PAGE.messages) =>
         loadSnapshot(reader, messages, conversation, { ...PAGE, messages: count });

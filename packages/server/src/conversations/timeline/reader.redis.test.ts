@@ -39,6 +39,6 @@ test("the first new entry reveals a store that lost its last entries and reuses 
   for (const [i, key] of keys.entries()) await redis.client.restore(key, 0, kept[i]!, "REPLACE");
   await say("numbered as the lost one");
   await say("the next");
-  await until("its followers are told", () => ended.length > 0);
+  await until("its followers are notified", () => ended.length > 0);
   expect([ended, reader.ended]).toEqual([["trimmed"], "trimmed"]);
 });

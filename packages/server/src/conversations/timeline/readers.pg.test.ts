@@ -45,7 +45,7 @@ for (const found of ["by polling", "by the wakeup of a later append"])
         await say("the next");
         log.onWakeup(stream);
       }
-      await until("its followers are told", () => ended.length > 0);
+      await until("its followers are notified", () => ended.length > 0);
       expect(ended).toEqual(["trimmed"]);
     } finally {
       await readers.stop();

@@ -95,8 +95,8 @@ test("after every server of the run is lost, an approval on another continues it
   const { conv, runId } = await waiting(first, "pay");
   await first.plane.stop();
   const second = await start(engine, { clock: new ManualClock(Date.now() + 5 * 86_400_000) });
-  const told = await decide(second, conv, "pay", { approve: true, reason: "It is fine." });
-  expect(told).toMatchObject({ run_id: runId, pending: 0 });
+  const decision = await decide(second, conv, "pay", { approve: true, reason: "It is fine." });
+  expect(decision).toMatchObject({ run_id: runId, pending: 0 });
   await becomes(second, conv, "finished");
   expect(engine.paid).toBe(1);
   const { parts, status } = await answer(second, conv);
@@ -117,7 +117,7 @@ test("after every server of the run is lost, an approval on another continues it
   // The position of the answer is before the decision.
   const events = await eventsOf(second.log, conv);
   const decided = events.find(({ event }) => event.tool_approval_decided)!;
-  expect(told.cursor).toContain(`${decided.seq - 1n}`);
+  expect(decision.cursor).toContain(`${decided.seq - 1n}`);
 });
 
 test("a denial reaches the engine with its reason, and the tool is not executed", async () => {
@@ -160,7 +160,7 @@ test("a repeated decision gets the same answer, and a different one is already_d
   const answers = await Promise.all(
     [a, b, a, b].map((server) => decide(server, conv, "pay", { approve: true })),
   );
-  expect(new Set(answers.map((told) => JSON.stringify(told))).size).toBe(1);
+  expect(new Set(answers.map((each) => JSON.stringify(each))).size).toBe(1);
   await becomes(a, conv, "finished");
   expect(await decide(b, conv, "pay", { approve: true })).toEqual(answers[0]);
   for (const other of [{ approve: false }, { approve: true, reason: "Yes" }])
@@ -210,7 +210,7 @@ test("stop ends a waiting run as stopped, and withdraws its calls", async () => 
   expect(await answer(server, conv)).toMatchObject({ status: "stopped" });
   const late = decide(server, conv, "pay", { approve: true });
   await expect(late).rejects.toMatchObject({ code: "already_decided", message: /withdrawn/ });
-  expect(server.told).toContain(`${runId} run.stopped`);
+  expect(server.reported).toContain(`${runId} run.stopped`);
 });
 
 test("while a run waits, a message is refused, queued, or interrupts it", async () => {

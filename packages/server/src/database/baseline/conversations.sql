@@ -28,7 +28,7 @@ CREATE TABLE runtime.conversations (
   -- The last message of the active branch; null without messages.
   leaf_id text,
   -- The end of the branch that sockets still show, until the log has the event of the change.
-  untold_from text,
+  announce_from text,
   -- Set while the log is being deleted. The row goes last, so that a new conversation never inherits old entries.
   removed_at timestamptz,
   -- When the janitor last checked the conversation's log.
@@ -99,7 +99,7 @@ CREATE TABLE runtime.conversation_runs (
   -- W3C traceparent of the request.
   trace text,
   -- Whether the end of the run is in the event log.
-  told boolean NOT NULL DEFAULT false,
+  reported boolean NOT NULL DEFAULT false,
   FOREIGN KEY (org_id, conv_id) REFERENCES runtime.conversations ON DELETE CASCADE
 ) WITH (fillfactor = 70);
 -- Both in one text, so that no other index qualifies for looking them up. A conv_id has no spaces.
@@ -109,7 +109,7 @@ CREATE INDEX conversation_runs_newest ON runtime.conversation_runs (org_id, conv
 CREATE INDEX conversation_runs_queue ON runtime.conversation_runs (org_id, conv_id, place) WHERE status = 'queued';
 -- Error ids rise with time: newest first, or one by its id.
 CREATE INDEX conversation_runs_failed ON runtime.conversation_runs (org_id, error_id) WHERE error_id IS NOT NULL;
-CREATE INDEX conversation_runs_untold ON runtime.conversation_runs (ended_at) WHERE NOT told AND ended_at IS NOT NULL;
+CREATE INDEX conversation_runs_unreported ON runtime.conversation_runs (ended_at) WHERE NOT reported AND ended_at IS NOT NULL;
 
 -- The messages. They are the history; the log has what live readers still need.
 CREATE TABLE runtime.messages (

@@ -66,7 +66,7 @@ export class AgUiEvents {
     if (event.custom)
       return [{ type: "CUSTOM", name: event.custom.name ?? "", value: event.custom.data ?? null }];
     if (event.status) return [{ type: "CUSTOM", name: "status", value: event.status.text ?? "" }];
-    if (event.run_resumed) return this.#takeBack();
+    if (event.run_resumed) return this.#retract();
     if (event.run_waiting) return this.wait(event.run_waiting.calls ?? []);
     if (event.run_finished)
       return this.#end({ type: "RUN_FINISHED", ...this.#ids, ...usageOf(event.run_finished) });
@@ -95,7 +95,7 @@ export class AgUiEvents {
   }
 
   /** Calls that were taken back end; the text that follows is compared with what was sent. */
-  #takeBack(): AgUiEvent[] {
+  #retract(): AgUiEvent[] {
     return this.#step
       .takenBack()
       .flatMap((tool_call_id) => this.#result({ tool_call_id, error: INTERRUPTED_CALL }));

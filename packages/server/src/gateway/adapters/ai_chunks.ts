@@ -100,7 +100,7 @@ export class AiChunks {
     if (event.source_added) return this.#part(event.source_added.message_id, event.source_added);
     if (event.custom) return this.#part(event.custom.message_id, { custom: event.custom });
     if (event.status) return [{ type: "data-status", data: event.status.text ?? "", transient: true }];
-    if (event.run_resumed) return this.#takeBack();
+    if (event.run_resumed) return this.#retract();
     if (event.run_finished || event.run_waiting) return this.#end();
     if (event.run_stopped) return this.#end({ type: "abort" });
     if (event.run_failed) return this.fail(event.run_failed.message || "The run failed.");
@@ -127,7 +127,7 @@ export class AiChunks {
   }
 
   /** Calls that were taken back end; the text that follows is compared with what was sent. */
-  #takeBack(): AiChunk[] {
+  #retract(): AiChunk[] {
     return this.#step.takenBack().map((toolCallId) => ({
       type: "tool-output-error",
       toolCallId,
