@@ -249,6 +249,72 @@ describe("the stored conversation", () => {
     expect((await open(storage)).texts()).toEqual([]);
   });
 
+  test.each([[[]], [["ann"]], [["ann", PLACE]]])(
+    "stays deleted by clear(%j) while it is open, until it is opened again",
+    async (what) => {
+      const storage = await device();
+      const client = await open(storage);
+      begin(client);
+      const { channelNow } = client.connection;
+      await settled();
+      channelNow.events(4, "r", delta("lo"));
+      client.environment.pass(1_000);
+      await settled();
+      expect(await kept(storage)).toContain("Hello");
+
+      await storage.clear(...what);
+      for (const [seq, event] of [delta(", "), delta("you."), finished].entries()) {
+        channelNow.events(5 + seq, "r", event);
+        client.environment.pass(1_000);
+        await settled();
+      }
+      expect(client.texts().map(([text]) => text)).toEqual(["Hi", "Hello, you."]);
+      await client.conversations.close();
+      expect(await kept(storage)).toBe("[]");
+      if (what.length < 2) expect(await kept(storage, "conversation:")).toBe("[]");
+      expect(client.events.map(({ event }) => event)).toEqual(["storage_changed"]);
+
+      const next = await open(storage);
+      expect(begin(next, [said("Hi", "u")])).toEqual({ replay: 1_000 });
+      await settled();
+      next.environment.pass(1_000);
+      await settled();
+      expect(await kept(storage)).toContain("Hi");
+    },
+  );
+
+  test("stays deleted when another tab begins to write after the clear", async () => {
+    const storage = await device();
+    const client = await open(storage);
+    client.conversations.setStoring(false);
+    begin(client);
+    await storage.clear();
+    client.conversations.setStoring(true);
+    client.environment.pass(1_000);
+    await settled();
+    expect(await kept(storage)).toBe("[]");
+  });
+
+  test("is written by a tab that follows another one", async () => {
+    const storage = await device();
+    const leader = await open(storage);
+    const client = await open(storage);
+    client.conversations.setStoring(false);
+    for (const each of [leader, client]) {
+      begin(each);
+      await settled();
+      each.connection.channelNow.events(4, "r", delta("lo"));
+    }
+    await leader.conversations.close();
+    await settled();
+    client.conversations.setStoring(true);
+    client.connection.channelNow.events(5, "r", delta("!"));
+    client.environment.pass(1_000);
+    await settled();
+    expect(await kept(storage)).toContain("Hello!");
+    expect(client.events).toEqual([]);
+  });
+
   test("is stored for its user, even if another user signs in before it is written", async () => {
     const storage = memory();
     const client = await open(storage);

@@ -1,8 +1,9 @@
+import { KhalaError } from "@khala/contracts";
 import type { TranscriptMessageJson } from "@khala/contracts/conversation/v1";
 import type { Environment } from "../environment.ts";
 import type { Log } from "../log.ts";
-import { isObject, withStorageTimeout } from "../storage/driver_support.ts";
-import type { Storage } from "../storage/storage.ts";
+import { isObject, OutdatedChange, withStorageTimeout } from "../storage/driver_support.ts";
+import type { Cursor, Storage, StoredTopic } from "../storage/storage.ts";
 import type { ConversationState } from "./source.ts";
 
 export interface ConversationStoreOptions {
@@ -23,12 +24,16 @@ const MAX_MESSAGES = 500;
 /** The storage topic of a conversation; no sync topic has a colon. The one without an id lists the stored ids, newest first. */
 const TOPIC = "conversation:";
 const FORMAT = "1";
-/** Unused: the conversation's cursor is part of its payload. */
-const NO_CURSOR = { epoch: "", watermark: "0" };
+/** Names a write to the storage. The position in the conversation's log is part of its payload. */
+const cursorOf = (write: string): Cursor => ({ epoch: write, watermark: "0" });
 
 /** The stored conversations of one person. Failures are logged, not thrown: the server has everything. */
 export class ConversationStore {
   readonly #options: ConversationStoreOptions;
+  /** The last known write of each conversation. One that is no longer stored was cleared, and is not written back. */
+  readonly #written = new Map<string, Cursor>();
+  /** Conversations that another tab may have written since. */
+  #shared = new Set<string>();
 
   constructor(options: ConversationStoreOptions) {
     this.#options = options;
@@ -37,11 +42,21 @@ export class ConversationStore {
   /** Loads a conversation. Without a cursor it is incomplete. An unreadable one is removed. */
   load(convId: string): Promise<ConversationState | undefined> {
     return this.#try("storage_unreadable", "The conversation will not be available offline.", async () => {
-      const stored = await this.#read(TOPIC + convId, convId);
-      if (stored === undefined || isState(stored)) return stored;
-      await this.#clear(convId);
-      return undefined;
+      const topic = await this.#topic(TOPIC + convId);
+      const stored = payloadOf(topic, convId);
+      if (stored !== undefined && !isState(stored)) await this.#clear(convId);
+      if (!topic || !isState(stored)) {
+        this.#written.delete(convId);
+        return undefined;
+      }
+      this.#written.set(convId, topic.cursor);
+      return stored;
     });
+  }
+
+  /** This tab begins to write. */
+  startOver(): void {
+    this.#shared = new Set(this.#written.keys());
   }
 
   /** Replaces a stored conversation; resolves with whether that worked. */
@@ -52,9 +67,14 @@ export class ConversationStore {
         await this.#remove(convId);
         return true;
       }
+      if (this.#shared.delete(convId)) {
+        const topic = await this.#topic(TOPIC + convId);
+        if (topic) this.#written.set(convId, topic.cursor);
+      }
+      const after = this.#written.get(convId);
       // Listed first: an entry that is not listed would never be removed.
-      await this.#name(convId, opened);
-      await this.#write(TOPIC + convId, convId, limited);
+      await this.#name(convId, opened, after !== undefined);
+      this.#written.set(convId, await this.#write(TOPIC + convId, convId, limited, after));
       return true;
     });
     return saved ?? false;
@@ -65,15 +85,18 @@ export class ConversationStore {
   }
 
   /** Moves an opened or new conversation to the front of the list, and removes those beyond the limit. */
-  async #name(convId: string, opened: boolean): Promise<void> {
+  async #name(convId: string, opened: boolean, stored: boolean): Promise<void> {
     const ids = await this.#ids();
-    if (!opened && ids.includes(convId)) return;
+    const listed = ids.includes(convId);
+    if (stored && !listed) throw new OutdatedChange();
+    if (!opened && listed) return;
     const next = [convId, ...ids.filter((id) => id !== convId)];
     for (const id of next.slice(MAX_CONVERSATIONS)) await this.#clear(id);
     await this.#write(TOPIC, "ids", next.slice(0, MAX_CONVERSATIONS));
   }
 
   async #remove(convId: string): Promise<void> {
+    this.#written.delete(convId);
     await this.#clear(convId);
     const ids = await this.#ids();
     const left = ids.filter((id) => id !== convId);
@@ -81,22 +104,26 @@ export class ConversationStore {
   }
 
   async #ids(): Promise<readonly string[]> {
-    const stored = await this.#read(TOPIC, "ids");
+    const stored = payloadOf(await this.#topic(TOPIC), "ids");
     return Array.isArray(stored) ? stored.filter((id) => typeof id === "string") : [];
   }
 
-  async #read(topic: string, key: string): Promise<unknown> {
+  #topic(topic: string): Promise<StoredTopic | undefined> {
     const { storage, scope, environment } = this.#options;
-    const stored = await withStorageTimeout(environment, storage.load(scope, topic));
-    const document = stored?.documents[0];
-    return document?.key === key && document.version === FORMAT ? document.payload : undefined;
+    return withStorageTimeout(environment, storage.load(scope, topic));
   }
 
-  #write(topic: string, key: string, payload: unknown): Promise<void> {
+  /** Writes the whole topic; with `after` only if that write is still stored. */
+  async #write(topic: string, key: string, payload: unknown, after?: Cursor): Promise<Cursor> {
     const { storage, scope, environment } = this.#options;
     const put = [{ key, version: FORMAT, hash: "", payload }];
-    const change = { replace: true as const, put, remove: [], cursor: NO_CURSOR };
-    return withStorageTimeout(environment, storage.commit(scope, topic, change));
+    const cursor = cursorOf(environment.newId());
+    const place = after ? { after } : { replace: true as const };
+    await withStorageTimeout(
+      environment,
+      storage.commit(scope, topic, { ...place, put, remove: [], cursor }),
+    );
+    return cursor;
   }
 
   #clear(convId: string): Promise<void> {
@@ -109,10 +136,22 @@ export class ConversationStore {
     try {
       return await serialize(work);
     } catch (error) {
-      log({ level: "error", event, message, error });
+      if (error instanceof KhalaError && error.code === "sequence_conflict") log({ ...CHANGED, error });
+      else log({ level: "error", event, message, error });
       return undefined;
     }
   }
+}
+
+const CHANGED = {
+  level: "warn",
+  event: "storage_changed",
+  message: "The stored conversation was cleared or changed. It is stored again when it is opened again.",
+} as const;
+
+function payloadOf(topic: StoredTopic | undefined, key: string): unknown {
+  const document = topic?.documents[0];
+  return document?.key === key && document.version === FORMAT ? document.payload : undefined;
 }
 
 /** Keeps the newest messages that fit. If some are cut, the state has no cursor to resume from. */
@@ -166,7 +205,7 @@ export class StoredConversation {
   #next: ConversationState | undefined;
   #writing = false;
   #opened = true;
-  /** The storage failed: no more writes until the conversation is opened again. */
+  /** The storage failed or was cleared: no more writes until the conversation is opened again. */
   #failed = false;
   #cancel: (() => void) | undefined;
 

@@ -211,6 +211,7 @@ export function openConversations(
     },
     setStoring(next) {
       storing = next;
+      if (next) store?.startOver();
       for (const { live } of opened.values()) live.setStoring(next);
     },
     setScope(scope) {
