@@ -99,6 +99,25 @@ describe.each(BACKENDS)("on %s", (backend) => {
     await blackboard.cancel(ADA, name);
   });
 
+  test("publishing into a correlation that is scheduled gives no control over it", async () => {
+    await using servers = await boardServers(backend);
+    const { blackboard } = await servers.start({ agents: [] });
+    const bob = personOf("acme", "bob");
+    const later = (hours: number) => ({ not_before: new Date(Date.now() + hours * 3_600_000).toISOString() });
+    const note = { type: "Note", payload: null, correlation_id: "c" };
+    await blackboard.publish(ADA, [{ ...note, ...later(2) }]);
+    await blackboard.publish(bob, [{ ...note, ...later(1) }]);
+    await expect(blackboard.cancel(bob, "c")).rejects.toMatchObject({ code: "not_found" });
+    await blackboard.publish(bob, [note]);
+    await eventually("the artifact is in the correlation", async () => {
+      const { artifacts } = (await blackboard.correlation(ADA, "c"))!;
+      return artifacts === "1";
+    });
+    await expect(blackboard.cancel(bob, "c")).rejects.toMatchObject({ code: "not_found" });
+    await blackboard.cancel(ADA, "c");
+    expect(await blackboard.correlation(ADA, "c")).not.toHaveProperty("waits");
+  });
+
   test("waiting workers of one org do not keep tasks from another's", async () => {
     await using servers = await boardServers(backend);
     const { blackboard } = await servers.start({

@@ -77,14 +77,15 @@ async function findStarter(
 ): Promise<Starter | undefined> {
   const found = await board.recent({ org, correlationId, limit: MAX_ARTIFACTS });
   if (found.length === MAX_ARTIFACTS) return {};
-  const first = [await namesake(board, org, correlationId), found.at(-1)].filter(
-    (each) => each !== undefined,
-  );
-  // Anybody may publish an artifact with the name of a correlation as its id: the older one counts.
-  first.sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at));
-  if (first[0]) return starterOf(first[0]);
-  const scheduled = await schedule.first(org, correlationId);
-  return scheduled && starterOf(scheduled);
+  // Anybody may publish into a correlation, or under its name as an id: the oldest counts. What is scheduled is as old as its request.
+  const [first] = [
+    await schedule.first(org, correlationId),
+    await namesake(board, org, correlationId),
+    ...found.toReversed(),
+  ]
+    .filter((each) => each !== undefined)
+    .sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at));
+  return first && starterOf(first);
 }
 
 /** An artifact without a correlation gives its id to the correlation of what follows from it. */

@@ -16,7 +16,7 @@ export interface ScheduledArtifact {
 export interface ScheduledArtifacts {
   /** Adds all or none. An id and version that is already scheduled keeps its time and is a duplicate; other content is refused. */
   add(artifacts: readonly ScheduledArtifact[]): Promise<("scheduled" | "duplicate")[]>;
-  /** The earliest scheduled artifact of a correlation. */
+  /** The scheduled artifact of a correlation that was requested first. */
   first(org: string, correlationId: string): Promise<Artifact | undefined>;
   /** Deletes the scheduled artifacts of a correlation. */
   cancel(org: string, correlationId: string): Promise<void>;
@@ -53,7 +53,7 @@ export function openSchedule(
       const [row] = await database.query<{ artifact: Artifact }>({
         name: "board_scheduled_first",
         text: `SELECT body AS artifact FROM runtime.board_outbox
-          WHERE not_before IS NOT NULL AND org_id = $1 AND correlation_id = $2 ORDER BY not_before, outbox_id LIMIT 1`,
+          WHERE not_before IS NOT NULL AND org_id = $1 AND correlation_id = $2 ORDER BY outbox_id LIMIT 1`,
         values: [org, correlationId],
       });
       return row?.artifact;
