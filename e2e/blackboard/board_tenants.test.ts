@@ -145,13 +145,17 @@ describe.each(BACKENDS)("on %s", (backend) => {
     const { blackboard } = await servers.start({ agents: [planner, payer] });
     const withScope = (subject: string) =>
       testViewer({ subject, scopes: ["blackboard:read", "blackboard:write", "finance"] });
+    await blackboard.publish(personOf("acme", "carl"), [
+      { type: "Note", payload: null, correlation_id: "c" },
+    ]);
     await blackboard.publish(ADA, [
       { type: "Payment", payload: "her own", correlation_id: "a" },
       { type: "Bill", payload: "by an agent", correlation_id: "b" },
+      { type: "Bill", payload: "in what another one started", correlation_id: "c" },
     ]);
-    const pending = await eventually("two approvals", async () => {
+    const pending = await eventually("three approvals", async () => {
       const approvals = await blackboard.approvals(ADA);
-      return approvals.length === 2 && approvals;
+      return approvals.length === 3 && approvals;
     });
     for (const { id = "" } of pending) {
       const decide = (caller: Caller) => blackboard.decide(caller, id, { approved: true });
@@ -159,7 +163,7 @@ describe.each(BACKENDS)("on %s", (backend) => {
       await expect(decide(withScope("ada"))).rejects.toMatchObject({ code: "subject_mismatch" });
       await expect(decide(EVE)).rejects.toMatchObject({ code: "not_found" });
     }
-    expect(await blackboard.approvals(ADA)).toHaveLength(2);
+    expect(await blackboard.approvals(ADA)).toHaveLength(3);
     for (const { id = "" } of pending) await blackboard.decide(withScope("bob"), id, { approved: true });
     expect(await blackboard.approvals(ADA)).toEqual([]);
   });

@@ -36,17 +36,17 @@ interface Starter {
 
 /** Opens the rights. */
 export function openRights({ board, schedule, agents, isKnown }: RightsOptions): Rights {
-  /** The people whose request the task is: they published its artifacts, or started the correlation of an agent's artifact. */
+  /** The people whose request the task is: they published its artifacts, or into the correlation of an agent's artifact. */
   async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string>> {
     const found = await Promise.all(
       artifacts.map(async (artifact) => {
         const { correlation_id } = artifact;
         const publisher = publisherOf(artifact);
-        if (publisher !== undefined || !correlation_id) return publisher;
-        return (await findStarter(board, schedule, org, correlation_id))?.subject;
+        if (publisher !== undefined || !correlation_id) return [publisher];
+        return (await artifactsOf(board, org, correlation_id)).map(publisherOf);
       }),
     );
-    return new Set(found.filter((subject) => subject !== undefined));
+    return new Set(found.flat().filter((subject) => subject !== undefined));
   }
 
   return {
@@ -75,17 +75,24 @@ async function findStarter(
   org: string,
   correlationId: string,
 ): Promise<Starter | undefined> {
-  const found = await board.recent({ org, correlationId, limit: MAX_ARTIFACTS });
-  if (found.length === MAX_ARTIFACTS) return {};
+  const found = await artifactsOf(board, org, correlationId);
+  if (found.length >= MAX_ARTIFACTS) return {};
   // Anybody may publish into a correlation, or under its name as an id: the oldest counts. What is scheduled is as old as its request.
-  const [first] = [
-    await schedule.first(org, correlationId),
-    await namesake(board, org, correlationId),
-    ...found.toReversed(),
-  ]
+  const [first] = [await schedule.first(org, correlationId), ...found]
     .filter((each) => each !== undefined)
     .sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at));
   return first && starterOf(first);
+}
+
+/** The newest artifacts of a correlation, the oldest of them first. */
+async function artifactsOf(
+  board: Pick<Board, "get" | "recent">,
+  org: string,
+  correlationId: string,
+): Promise<Artifact[]> {
+  const found = await board.recent({ org, correlationId, limit: MAX_ARTIFACTS });
+  const named = await namesake(board, org, correlationId);
+  return [...(named ? [named] : []), ...found.toReversed()];
 }
 
 /** An artifact without a correlation gives its id to the correlation of what follows from it. */
