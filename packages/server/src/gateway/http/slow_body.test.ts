@@ -16,7 +16,7 @@ async function refuse(body: AsyncIterable<Buffer>): Promise<never> {
   return new Promise(() => {});
 }
 
-/** A server with two routes, and a connection that has begun to send a body. */
+/** A server with three routes, and a connection that has begun to send a body. */
 async function uploading(length: number, path = "/upload") {
   const clock = new ManualClock();
   const context = await testContext({ clock });
@@ -29,6 +29,7 @@ async function uploading(length: number, path = "/upload") {
     audit: noAudit,
   });
   app.post("/upload", async (request) => ({ got: JSON.stringify(request.body).length }));
+  app.post("/early", { onRequest: async (_request, reply) => reply.code(401).send({}) }, () => "never");
   app.post("/refuse", { preParsing: (request) => refuse(request.raw) }, () => "never");
   await app.listen({ host: "127.0.0.1", port: 0 });
   const accepted = once(app.server, "connection") as Promise<[Socket]>;
@@ -77,6 +78,15 @@ test("reads a slow but steady body to its end", async () => {
   }
   await until("the answer", () => upload.answer().includes('{"got":22}'));
   expect(upload.answer()).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test("closes a connection whose request was answered before its body arrived, when the body does not follow", async () => {
+  await using upload = await uploading(1_000, "/early");
+  await until("the answer", () => upload.answer().startsWith("HTTP/1.1 401 "));
+  await upload.send('"abc');
+  expect(upload.closed()).toBe(false);
+  await upload.clock.advance(12 * SECOND);
+  await until("the end", upload.closed);
 });
 
 test("does not take an idle connection after its answer for a slow body", async () => {

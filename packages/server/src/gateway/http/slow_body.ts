@@ -11,7 +11,7 @@ const ROUND = { everyMs: 1_000, batchSize: 256 };
 
 /** Bodies that are arriving. */
 export interface ArrivingBodies {
-  /** Watches a request until its body is complete or it is answered. */
+  /** Watches a request until its body is complete, even if it is answered before. */
   watch(request: IncomingMessage, response: ServerResponse): void;
   stop(): void;
 }
@@ -31,7 +31,7 @@ export function watchBodies(clock: Clock): ArrivingBodies {
   const stop = visitInRotation(clock, uploads, ROUND, (upload, now) => {
     const { request, socket, response } = upload;
     const { bytesRead } = socket;
-    if (request.complete || request.destroyed) uploads.delete(upload);
+    if (request.complete || request.destroyed || socket.destroyed) uploads.delete(upload);
     else if (bytesRead !== upload.bytes) Object.assign(upload, { bytes: bytesRead, since: now });
     else if (now - upload.since >= IDLE_MS) {
       uploads.delete(upload);
@@ -46,7 +46,10 @@ export function watchBodies(clock: Clock): ArrivingBodies {
       const { socket } = request;
       const upload = { request, socket, response, bytes: socket.bytesRead, since: clock.now() };
       uploads.add(upload);
-      response.once("close", () => uploads.delete(upload));
+      response.once("close", () => {
+        // Answered early, such as with 401: the rest of the body still holds the connection.
+        if (request.complete || socket.destroyed) uploads.delete(upload);
+      });
     },
     stop,
   };
