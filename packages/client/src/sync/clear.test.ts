@@ -91,6 +91,29 @@ describe.each(Object.entries(DRIVERS))("the storage %s, cleared while a client i
     expect((await storage.load("s", "t"))?.cursor).toEqual(at(10));
   });
 
+  test("writes nothing when another tab takes over after the clear", async () => {
+    const storage = open();
+    const leader = await follow(storage, 5);
+    const { plane, events } = testPlane({ storage });
+    plane.setStoring(false);
+    plane.setSource(leader.plane);
+    plane.subscribe("t", () => {});
+    for (let turns = 0; plane.list("t").items.length < 5; turns++) {
+      expect(turns).toBeLessThan(100);
+      await settled();
+    }
+    leader.plane.close();
+    await storage.clear();
+    plane.setStoring(true);
+    for (let turns = 0; events.length === 0; turns++) {
+      expect(turns).toBeLessThan(100);
+      await settled();
+    }
+    expect(events.map(({ event }) => event)).toEqual(["storage_changed"]);
+    expect(await storage.load("s", "t")).toBeUndefined();
+    expect(plane.list("t").items).toHaveLength(5);
+  });
+
   test("clearing a conversation keeps the stored topics", async () => {
     const storage = open();
     const { sink } = await follow(storage, 5);

@@ -116,7 +116,7 @@ export class Topic implements TopicSink {
   /** Stores everything: this tab has become the one that writes. */
   storeAll(): Promise<void> {
     return this.#step(async () => {
-      this.#options.store.startOver();
+      await this.#options.store.startOver();
       if (this.#position) await this.#store([], [], this.#position);
     });
   }

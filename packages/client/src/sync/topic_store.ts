@@ -58,10 +58,13 @@ export class TopicStore {
     return this.#options.storing() && !this.#stored && !this.#gaveUp && !this.#late;
   }
 
-  /** Another tab may have written: the next commit replaces everything. */
-  startOver(): void {
-    this.#stored = undefined;
+  /** This tab begins to write, and another may have before: the next commit replaces everything, unless it was cleared. */
+  async startOver(): Promise<void> {
+    const known = this.#stored !== undefined;
     this.#gaveUp = false;
+    const there = known && (await this.load()) !== undefined;
+    this.#stored = undefined;
+    if (known && !there && !this.#late && !this.#gaveUp) this.#outdated();
   }
 
   /** Stores the whole topic. */
@@ -113,12 +116,12 @@ export class TopicStore {
   }
 
   /** The storage was cleared, as at sign-out, or belongs to another program: the documents in memory must not restore it. */
-  #outdated(error: KhalaError): void {
+  #outdated(error?: KhalaError): void {
     const { topic, log } = this.#options;
     this.#stored = undefined;
     this.#gaveUp = true;
     const message = "The stored topic was cleared or changed. It is stored again at the next list.";
-    log({ level: "warn", event: "storage_changed", message, topic, error });
+    log({ level: "warn", event: "storage_changed", message, topic, ...(error && { error }) });
   }
 
   async #failed(event: string, message: string, error: unknown): Promise<void> {
