@@ -36,6 +36,8 @@ describe("the type of a file", () => {
     [bytes("\0\x01\x02"), "application/x-thing", "application/x-thing"],
     [bytes("hello"), "no type", "text/plain"],
     [Buffer.from("größer").subarray(0, 4), undefined, "text/plain"],
+    [bytes("\xff\xfba"), "text/plain", "audio/mpeg"],
+    [bytes("\xff\xfea\0,\0b\0"), undefined, "application/octet-stream"],
     [bytes("gr\xf6\xdfer"), undefined, "application/octet-stream"],
   ] as const)("%#: %s", ([head, declared, expected]) => {
     expect(mediaType(head, declared)).toBe(expected);

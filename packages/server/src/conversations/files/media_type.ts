@@ -52,8 +52,8 @@ const SIGNATURES: readonly Signature[] = [
 
 function isMpegAudio(head: Buffer): boolean {
   const second = head[1] ?? 0;
-  // The sync bits, and a layer that exists.
-  return (second & 0xe0) === 0xe0 && (second & 0x06) !== 0;
+  // The sync bits, and a layer that exists. `ff fe` is the byte order mark of a text in UTF-16.
+  return (second & 0xe0) === 0xe0 && (second & 0x06) !== 0 && second !== 0xfe;
 }
 
 /** Types that bytes without their signature cannot have. */
