@@ -172,7 +172,7 @@ export function declareChat(khala: Command): void {
       "after",
       `
 The run continues on the server if this terminal closes; Ctrl-C stops it, on every device. Exits with 1 when the run
-failed.
+failed; a chat on a terminal goes on.
 
 Examples:
   khala chat How is the weather in Oslo?

@@ -2,10 +2,11 @@ import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline";
 import { type Conversation, type ConversationView, createClient } from "@khala/client";
 import { KhalaError, SCOPES } from "@khala/contracts";
+import { callServer, ServerRefusal } from "../client/call_server.ts";
 import { defaultConversation } from "../client/default_conversation.ts";
 import { type ServerOptions, tokenExpired, tokenSource } from "../client/tokens.ts";
-import { dataFolder, serverUrl } from "../environment.ts";
-import { EXIT, Failure } from "../failure.ts";
+import { COMMAND, dataFolder, serverUrl } from "../environment.ts";
+import { EXIT, explain, Failure } from "../failure.ts";
 import { note, paint, print } from "../terminal/terminal.ts";
 
 export interface ChatOptions extends ServerOptions {
@@ -19,7 +20,6 @@ export interface ChatOptions extends ServerOptions {
 export async function chat(words: readonly string[], options: ChatOptions): Promise<void> {
   const url = serverUrl(options.url);
   const tokens = tokenSource(url, options.token, [SCOPES.chat]);
-  // Called before the socket opens, so that an unreachable server is reported as such.
   let first: string | undefined = await tokens.get();
   const convId = options.conv ?? ownConversation(url, first, words.length > 0);
   const client = createClient({
@@ -34,13 +34,23 @@ export async function chat(words: readonly string[], options: ChatOptions): Prom
   const stopping = new AbortController();
   const stop = () => stopping.abort();
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
+  const stopRun = async (run_id: string) => {
+    const path = `/chat/${encodeURIComponent(convId)}/stop`;
+    await callServer(url, path, { token: await tokens.get(), body: { run_id } });
+  };
   try {
-    const chatting: Chatting = { conversation, options, signal: stopping.signal };
+    // Called before the socket opens, so that an unreachable server is reported as such; a new token needed a call already.
+    if (!tokens.renewable) await callServer(url, "/chat?limit=1", { token: first });
+    const chatting: Chatting = { conversation, options, signal: stopping.signal, stopRun };
     if (words.length > 0) await say(chatting, words.join(" "));
     else await talk(chatting, convId, stop);
   } catch (error) {
-    const expired = error instanceof KhalaError && error.code === "token_expired" && !tokens.renewable;
-    throw expired ? tokenExpired() : error;
+    const refused = error instanceof KhalaError || error instanceof ServerRefusal;
+    const expired = refused && error.code === "token_expired" && !tokens.renewable;
+    if (expired) throw tokenExpired();
+    // Its cause is on the way to the server, not the server's database.
+    const away = error instanceof KhalaError && error.code === "unavailable";
+    throw away ? new Failure(error.message, EXIT.unreachable, { cause: error }) : error;
   } finally {
     for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.off(signal, stop);
     client.close();
@@ -60,7 +70,21 @@ interface Chatting {
   readonly options: ChatOptions;
   /** Aborts on Ctrl-C. */
   readonly signal: AbortSignal;
+  readonly stopRun: (runId: string) => Promise<void>;
 }
+
+/** How long Ctrl-C waits for the answer to a message that is under way. */
+const STOP_MS = 5_000;
+/** Refusals of one message, after which the next one may be accepted. */
+const OF_ONE_MESSAGE: readonly string[] = [
+  "conversation_busy",
+  "limit_exceeded",
+  "payload_too_large",
+  "invalid_request",
+];
+
+/** A run that failed. The conversation goes on. */
+class RunFailure extends Failure {}
 
 /** Sends each line of the input as a message, after the answer to the one before. */
 async function talk(chatting: Chatting, convId: string, stop: () => void): Promise<void> {
@@ -74,15 +98,20 @@ async function talk(chatting: Chatting, convId: string, stop: () => void): Promi
   });
   // On a terminal the interface receives Ctrl-C instead of the process.
   input.on("SIGINT", stop);
+  // Ctrl-D closes it, also during an answer; a prompt would throw then.
+  let closed = false;
+  input.once("close", () => {
+    closed = true;
+  });
   const close = () => input.close();
   chatting.signal.addEventListener("abort", close);
   try {
     if (isTTY) input.prompt();
     for await (const line of input) {
-      if (line.trim()) await say(chatting, line);
+      if (line.trim()) await (isTTY ? sayAndGoOn(chatting, line) : say(chatting, line));
       else if (isTTY) return;
       if (chatting.signal.aborted) return;
-      if (isTTY) input.prompt();
+      if (isTTY && !closed) input.prompt();
     }
   } finally {
     chatting.signal.removeEventListener("abort", close);
@@ -90,22 +119,42 @@ async function talk(chatting: Chatting, convId: string, stop: () => void): Promi
   }
 }
 
+/** A person at a terminal may send the next message after one that failed. */
+async function sayAndGoOn(chatting: Chatting, message: string): Promise<void> {
+  try {
+    await say(chatting, message);
+  } catch (error) {
+    const goesOn =
+      error instanceof RunFailure || (error instanceof KhalaError && OF_ONE_MESSAGE.includes(error.code));
+    if (!goesOn) throw error;
+    note(`${paint("red", "khala:", process.stderr)} ${explain(error).message}`);
+  }
+}
+
 /** Sends a message and prints the run's output until it ends. Ctrl-C stops the run, here and on every device. */
-async function say({ conversation, options, signal }: Chatting, message: string): Promise<void> {
+async function say({ conversation, options, signal, stopRun }: Chatting, message: string): Promise<void> {
   const printer = new RunPrinter(options);
+  const noteWait = waitNotes(conversation.id, options);
   const over = Promise.withResolvers<void>();
   let runId: string | undefined;
   const update = () => {
     const view = conversation.state();
     // A refused token ends it: the client would wait for another one.
     if (view.health === "error" && view.error) return over.reject(view.error);
-    if (runId !== undefined && printer.update(view, runId)) over.resolve();
+    if (runId === undefined) return;
+    if (printer.update(view, runId)) over.resolve();
+    else if (view.run?.run_id === runId) noteWait(view);
   };
   const unsubscribe = conversation.subscribe(update);
-  const stop = () => conversation.stop().catch(over.reject);
+  const sent = conversation.send(message, options.policy ? { policy: options.policy } : {});
+  const stop = () => {
+    sent.then(({ run_id }) => stopRun(run_id)).catch(over.reject);
+    const late = "The server did not answer in time, so the message may still be answered.";
+    const giveUp = () => runId === undefined && over.reject(new Failure(late, EXIT.unreachable));
+    AbortSignal.timeout(STOP_MS).addEventListener("abort", giveUp);
+  };
   signal.addEventListener("abort", stop);
   try {
-    const sent = conversation.send(message, options.policy ? { policy: options.policy } : {});
     const answer = await Promise.race([sent, over.promise]);
     runId = answer?.run_id;
     update();
@@ -116,8 +165,28 @@ async function say({ conversation, options, signal }: Chatting, message: string)
   }
   if (options.json) print(JSON.stringify({ run_id: runId, ...printer.result() }));
   const { status, error } = printer.result();
-  if (status === "failed") throw new Failure(`The run failed: ${error ?? "no reason given"}`, EXIT.failed);
+  if (status === "failed") throw new RunFailure(`The run failed: ${error ?? "no reason given"}`, EXIT.failed);
   if (status === "stopped") note(paint("dim", "# stopped", process.stderr));
+}
+
+/** Notes each tool call that the run waits for, once, and how to decide it. */
+function waitNotes(convId: string, { url }: ChatOptions): (view: ConversationView) => void {
+  const noted = new Set<string | undefined>();
+  return ({ run, messages }) => {
+    for (const { tool_call_id, tool, waits_for } of run?.waits_for ?? []) {
+      if (noted.has(tool_call_id)) continue;
+      noted.add(tool_call_id);
+      const parts = messages.flatMap((message) => message.parts ?? []);
+      const call = parts.find((part) => part.tool?.tool_call_id === tool_call_id)?.tool;
+      const what = `${tool} ${JSON.stringify(call?.input ?? null)}`;
+      const approve = `${COMMAND} approvals approve ${convId}/${tool_call_id}${url ? ` --url ${url}` : ""}`;
+      const how =
+        waits_for === "approval"
+          ? `needs an approval. Decide in another terminal, with approve or deny: ${approve}`
+          : `waits for a client's output: POST /chat/${convId}/tools/${tool_call_id} {"output": …}`;
+      note(paint("dim", `# ${what} ${how}`, process.stderr));
+    }
+  };
 }
 
 /** The result of a run. */
