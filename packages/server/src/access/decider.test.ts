@@ -22,3 +22,13 @@ test("requires the scope of the rule", async () => {
     message: expect.stringContaining('"finance"'),
   });
 });
+
+test("lets only an operator decide when the requesters cannot be found", async () => {
+  const unknown = (scopes: string[]) =>
+    checkDecider(testViewer({ subject: "ada", scopes }), [{ not: "requester" }], async () => undefined);
+  await unknown(["ops"]);
+  await expect(unknown(["blackboard:write"])).rejects.toMatchObject({
+    code: "missing_scope",
+    message: expect.stringContaining('"ops"'),
+  });
+});

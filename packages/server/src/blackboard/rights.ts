@@ -24,7 +24,7 @@ export interface Rights {
   requireDecider(caller: Caller, task: Task): Promise<void>;
 }
 
-/** A correlation with more artifacts has no known starter: the oldest of them is out of reach. */
+/** A correlation with more artifacts has no known starter and requesters: the oldest of them are out of reach. */
 const MAX_ARTIFACTS = 10_000;
 const USER = "user:";
 
@@ -36,17 +36,17 @@ interface Starter {
 
 /** Opens the rights. */
 export function openRights({ board, schedule, agents, isKnown }: RightsOptions): Rights {
-  /** The people whose request the task is: they published its artifacts, or into the correlation of an agent's artifact. */
-  async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string>> {
-    const found = await Promise.all(
-      artifacts.map(async (artifact) => {
-        const { correlation_id } = artifact;
-        const publisher = publisherOf(artifact);
-        if (publisher !== undefined || !correlation_id) return [publisher];
-        return (await artifactsOf(board, org, correlation_id)).map(publisherOf);
-      }),
-    );
-    return new Set(found.flat().filter((subject) => subject !== undefined));
+  /**
+   * The people whose request the task is: they published its artifacts, or into the correlation of an agent's artifact.
+   * Undefined if the correlation is too long.
+   */
+  async function requestersOf(org: string, { artifacts }: Task): Promise<Set<string> | undefined> {
+    const ofAgents = artifacts.filter((artifact) => publisherOf(artifact) === undefined);
+    const correlations = new Set(ofAgents.flatMap(({ correlation_id }) => correlation_id || []));
+    const found = await Promise.all([...correlations].map((id) => artifactsOf(board, org, id)));
+    if (found.some(({ length }) => length >= MAX_ARTIFACTS)) return undefined;
+    const publishers = [...artifacts, ...found.flat()].map(publisherOf);
+    return new Set(publishers.filter((subject) => subject !== undefined));
   }
 
   return {
