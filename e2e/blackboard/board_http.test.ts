@@ -105,6 +105,19 @@ describe.each(BACKENDS)("on %s", (backend) => {
       expect(await server.correlation(correlation_id, "done")).toMatchObject({ correlation_id, dead: "0" });
     });
 
+    test("lists the artifact that began a correlation by its own id with the rest of it", async () => {
+      const { body } = await post<PublishResponseJson>("/artifacts", draft());
+      const id = body.artifacts![0]!.id!;
+      const [review] = await outputsOf(id, "Review");
+      const typesOf = async (query: string) => {
+        const list = await server.get<ArtifactListJson>(`/artifacts?correlation_id=${id}${query}`);
+        return list.body.artifacts?.map(({ type }) => type) ?? [];
+      };
+      expect(await typesOf("")).toEqual([review!.type, "Draft"]);
+      expect(await typesOf("&type=Draft")).toEqual(["Draft"]);
+      expect(await typesOf("&limit=1")).toEqual([review!.type]);
+    });
+
     test("answers a thousand artifacts at once in their order", async () => {
       const ids = Array.from({ length: 1_000 }, () => randomUUID());
       const artifacts = ids.map((id) => ({ id, type: "Bulk", payload: null }));

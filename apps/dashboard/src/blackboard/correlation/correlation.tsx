@@ -29,10 +29,9 @@ export function Correlation({ board }: { readonly board: BoardState }) {
   const [id] = useParam("correlation");
   if (id === undefined)
     return <Fetched state={board.artifacts}>{(data) => <CorrelationChooser artifacts={data} />}</Fetched>;
-  const root = board.artifacts.data?.find((artifact) => artifact.id === id && artifact.correlation_id === "");
   return (
     <Fetched state={board.agents}>
-      {(agents) => <CorrelationView key={id} id={id} root={root} agents={agents.map(({ name }) => name)} />}
+      {(agents) => <CorrelationView key={id} id={id} agents={agents.map(({ name }) => name)} />}
     </Fetched>
   );
 }
@@ -96,13 +95,12 @@ function recentCorrelations(artifacts: readonly Artifact[]) {
 
 interface CorrelationViewProps {
   readonly id: string;
-  readonly root: Artifact | undefined;
   readonly agents: readonly string[];
 }
 
-function CorrelationView({ id, root, agents }: CorrelationViewProps) {
+function CorrelationView({ id, agents }: CorrelationViewProps) {
   const [bar] = useParam("bar");
-  const state = useCorrelation(id, agents, root);
+  const state = useCorrelation(id, agents);
   const data = useFrozen(state.data);
   const rows = data?.rows;
   const lanes = useMemo(() => correlationLanes(rows ?? []), [rows]);

@@ -1,7 +1,7 @@
 import { useKhala } from "@khala/client/react";
 import { type FetchState, useFetch } from "../../data/fetch.ts";
 import { readSpans } from "../../data/spans.ts";
-import { type Artifact, readArtifact, readDeadLetter } from "../board_types.ts";
+import { readArtifact, readDeadLetter } from "../board_types.ts";
 import { type CorrelationRow, correlationRows } from "./correlation_rows.ts";
 
 const EVERY_MS = 2_000;
@@ -16,18 +16,11 @@ export interface CorrelationData {
   readonly hasTraces: boolean;
 }
 
-/**
- * Polls a correlation: its artifacts, its traces, and its dead letters of these agents. `root` is the artifact that began
- * it, if it was published without a correlation: the server does not list it under its own id.
- */
-export function useCorrelation(
-  id: string,
-  agents: readonly string[],
-  root: Artifact | undefined,
-): FetchState<CorrelationData> {
+/** Polls a correlation: its artifacts, its traces, and its dead letters of these agents. */
+export function useCorrelation(id: string, agents: readonly string[]): FetchState<CorrelationData> {
   const { board, ops } = useKhala();
   return useFetch(
-    ["correlation", id, root?.id ?? ""],
+    ["correlation", id],
     async () => {
       const options = { correlation_id: id, limit: MAX_LETTERS };
       const [{ artifacts = [] }, { spans, traceId, hasTraces }, letters] = await Promise.all([
@@ -37,8 +30,7 @@ export function useCorrelation(
           agents.map(async (agent) => (await board.deadLetters(agent, options)).dead_letters ?? []),
         ),
       ]);
-      const found = [...artifacts.map(readArtifact), ...(root ? [root] : [])];
-      const rows = correlationRows(found, spans, letters.flat().map(readDeadLetter));
+      const rows = correlationRows(artifacts.map(readArtifact), spans, letters.flat().map(readDeadLetter));
       return { rows, traceId, hasTraces };
     },
     EVERY_MS,

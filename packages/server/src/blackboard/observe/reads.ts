@@ -46,25 +46,35 @@ export function openReads(options: ReadsOptions): Reads {
     return correlationState(standing!, said);
   }
 
+  const readable: BlackboardPlane["recent"] = async (caller, { type, correlationId, limit }) => {
+    const query = {
+      org: caller.org,
+      ...(type !== undefined && { type }),
+      ...(correlationId !== undefined && { correlationId }),
+    };
+    // Artifacts that the caller may not read are filtered out, so the list may need to read further back.
+    for (let scanned = limit; ; scanned *= FURTHER) {
+      const found = await board.recent({ ...query, limit: scanned });
+      const shown = found.filter((artifact) => mayRead(caller, artifact));
+      if (shown.length >= limit || found.length < scanned || scanned * FURTHER > FURTHEST)
+        return shown.slice(0, limit);
+    }
+  };
+
   const plane: Reads["plane"] = {
     async get(caller, id, org = caller.org) {
       const artifact = await board.get(org, id);
       return artifact && mayRead(caller, artifact) ? artifact : undefined;
     },
 
-    async recent(caller, { type, correlationId, limit }) {
-      const query = {
-        org: caller.org,
-        ...(type !== undefined && { type }),
-        ...(correlationId !== undefined && { correlationId }),
-      };
-      // Artifacts that the caller may not read are filtered out, so the list may need to read further back.
-      for (let scanned = limit; ; scanned *= FURTHER) {
-        const found = await board.recent({ ...query, limit: scanned });
-        const readable = found.filter((artifact) => mayRead(caller, artifact));
-        if (readable.length >= limit || found.length < scanned || scanned * FURTHER > FURTHEST)
-          return readable.slice(0, limit);
-      }
+    async recent(caller, query) {
+      const found = await readable(caller, query);
+      const { type, correlationId, limit } = query;
+      if (correlationId === undefined || found.length === limit) return found;
+      // An artifact without a correlation begins one with its own id. It is older than all others of it.
+      const first = await board.get(caller.org, correlationId);
+      const isOfIt = first && !first.correlation_id && (type === undefined || first.type === type);
+      return isOfIt && mayRead(caller, first) ? [...found, first] : found;
     },
 
     async agents(caller) {
