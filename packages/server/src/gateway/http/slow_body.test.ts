@@ -16,8 +16,7 @@ async function refuse(body: AsyncIterable<Buffer>): Promise<never> {
   return new Promise(() => {});
 }
 
-/** A server with three routes, and a connection that has begun to send a body. */
-async function uploading(length: number, path = "/upload") {
+async function server() {
   const clock = new ManualClock();
   const context = await testContext({ clock });
   const { app } = openHttp(context, {
@@ -28,6 +27,12 @@ async function uploading(length: number, path = "/upload") {
     origins: [],
     audit: noAudit,
   });
+  return { app, clock };
+}
+
+/** A server with three routes, and a connection that has begun to send a body. */
+async function uploading(length: number, path = "/upload") {
+  const { app, clock } = await server();
   app.post("/upload", async (request) => ({ got: JSON.stringify(request.body).length }));
   app.post("/early", { onRequest: async (_request, reply) => reply.code(401).send({}) }, () => "never");
   app.post("/refuse", { preParsing: (request) => refuse(request.raw) }, () => "never");
@@ -102,4 +107,23 @@ test("leaves a request alone that its route has given up while the answer is und
   await upload.send('"abc');
   await upload.clock.advance(2 * SECOND);
   expect(upload.answer()).toBe("");
+});
+
+test("leaves requests alone that come without a connection, as those of MCP tools do", async () => {
+  const { app, clock } = await server();
+  const slow = Promise.withResolvers<object>();
+  const called = Promise.withResolvers<void>();
+  app.post("/slow", () => {
+    called.resolve();
+    return slow.promise;
+  });
+  const answer = app.inject({ method: "POST", url: "/slow", payload: { a: 1 } });
+  // It is sent when somebody waits for it.
+  const sent = answer.then(({ statusCode }) => statusCode);
+  await called.promise;
+  await clock.advance(12 * SECOND);
+  slow.resolve({});
+  expect(await sent).toBe(200);
+  await clock.advance(12 * SECOND);
+  await app.close();
 });

@@ -43,6 +43,8 @@ export function watchBodies(clock: Clock): ArrivingBodies {
     watch(request, response) {
       const { "content-length": length, "transfer-encoding": encoding } = request.headers;
       if (encoding === undefined && (length === undefined || length === "0")) return;
+      // A request that this process makes to itself has no connection, and its body is there.
+      if (request.complete !== false) return;
       const { socket } = request;
       const upload = { request, socket, response, bytes: socket.bytesRead, since: clock.now() };
       uploads.add(upload);
