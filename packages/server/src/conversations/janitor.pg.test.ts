@@ -139,6 +139,20 @@ test("deletes a conversation without activity for the TTL, with its log and runs
   await janitor.stop();
 });
 
+test("keeps an idle conversation that a file was just uploaded to", async () => {
+  for (const convId of ["new-file", "old-file"]) await conversation(convId);
+  await database.query({
+    text: `INSERT INTO runtime.files (org_id, file_id, conv_id, name, media_type, size, created_at) VALUES
+      ('acme', 'f1', 'new-file', 'a', 'text/plain', 1, now() - interval '6 days'),
+      ('acme', 'f2', 'old-file', 'a', 'text/plain', 1, now() - interval '8 days')`,
+  });
+  await idleFor(8 * DAY, "new-file", "old-file");
+  const janitor = janitorWith();
+  expect(await janitor.pass()).toMatchObject({ deleted: 1 });
+  expect(await names("conversations")).toEqual(["new-file"]);
+  await janitor.stop();
+});
+
 test("trims a conversation with a running run again and again, and never deletes it", async () => {
   const janitor = janitorWith({ everyMs: 0 });
   await conversation("busy", 150, "running");

@@ -261,10 +261,13 @@ async function unfinishedRemovals(database: Database, limit: number): Promise<Re
 /** Makes them unusable, and raises the fencing token so that no server can still write to them. */
 async function beginRemovals(database: Database, keepMs: number, limit: number): Promise<Removal[]> {
   return database.query({
-    // A literal limit: with a parameter the planner sorts all idle rows.
+    // A literal limit: with a parameter the planner sorts all idle rows. An upload is a change too; asked by max and not by
+    // NOT EXISTS, for which the planner may read all files.
     text: `WITH idle AS MATERIALIZED (
-        SELECT log_name FROM runtime.conversations
+        SELECT log_name FROM runtime.conversations c
         WHERE run_id IS NULL AND queued = 0 AND removed_at IS NULL AND updated_at < now() - $1 * interval '1 ms'
+          AND coalesce((SELECT max(f.created_at) FROM runtime.files f
+            WHERE f.org_id = c.org_id AND f.conv_id = c.conv_id), updated_at) < now() - $1 * interval '1 ms'
         ORDER BY updated_at LIMIT ${Math.floor(limit)} FOR UPDATE SKIP LOCKED
       )
       UPDATE runtime.conversations SET fence = fence + 1, removed_at = now()
