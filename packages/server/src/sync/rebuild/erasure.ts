@@ -39,26 +39,23 @@ const EVENT = `position, kind, stream_id AS "streamId", seq, type, data, org_id 
  * history from the journal. Events stay as numbers without type and data, so that positions and sequences have no gap.
  */
 export async function eraseEvents(
-  database: Pick<Database, "interactive">,
+  database: Pick<Database, "interactive" | "transaction">,
   models: readonly Model[],
   { org, subject, after, dryRun }: ErasureStep,
   inline: boolean,
 ): Promise<ErasedEvents> {
+  const upTo = after + BigInt(POSITIONS);
+  const head = await disown(database, { org, subject, after, dryRun }, upTo);
   return database.interactive(async (tx) => {
-    const upTo = after + BigInt(POSITIONS);
-    const [head] = await tx.query<{ position: bigint }>({
-      text: "SELECT position FROM runtime.event_log_head",
-    });
     const events = await tx.query<AuthorityEvent>({
       name: "erase_find_events",
       text: `SELECT ${EVENT} FROM runtime.events
         WHERE position > $1 AND position <= $2 AND org_id = $3 AND (owner = $4 OR actor = $4) ORDER BY position`,
-      values: [after, upTo, org, subject],
+      values: [after, upTo < head ? upTo : head, org, subject],
     });
     const own = events.filter(({ owner }) => owner === subject);
     const erased = await eraseFound(tx, models, { events, own, org, subject, dryRun, inline });
-    if (!dryRun) await disown(tx, org, subject, own);
-    return { ...erased, next: upTo < head!.position ? upTo : undefined };
+    return { ...erased, next: upTo < head ? upTo : undefined };
   });
 }
 
@@ -192,12 +189,26 @@ async function redact(tx: Tx, org: string, events: readonly AuthorityEvent[]): P
   });
 }
 
-/** Nobody owns the streams any more, so nobody but a service appends to them or reads them. */
-async function disown(tx: Tx, org: string, subject: string, own: readonly AuthorityEvent[]): Promise<void> {
-  await tx.query({
+/**
+ * Takes its streams from the subject, so that nobody but a service appends to them or reads them, and returns the head of the
+ * log. It commits before the events are read, and locks appends out meanwhile: each of them is up to the head, or in a stream
+ * without an owner.
+ */
+async function disown(
+  database: Pick<Database, "transaction">,
+  { org, subject, after, dryRun }: ErasureStep,
+  upTo: bigint,
+): Promise<bigint> {
+  const lock = { name: "erase_lock_log", text: "SELECT position FROM runtime.event_log_head FOR UPDATE" };
+  const streams = {
     name: "erase_streams",
-    text: `UPDATE runtime.event_streams s SET owner = '' FROM unnest($3::text[], $4::text[]) AS e(kind, stream_id)
+    text: `UPDATE runtime.event_streams s SET owner = '' FROM (
+        SELECT DISTINCT kind, stream_id FROM runtime.events
+        WHERE position > $3 AND position <= $4 AND org_id = $1 AND owner = $2
+      ) e
       WHERE s.org_id = $1 AND s.kind = e.kind AND s.stream_id = e.stream_id AND s.owner = $2`,
-    values: [org, subject, own.map(({ kind }) => kind), own.map(({ streamId }) => streamId)],
-  });
+    values: [org, subject, after, upTo],
+  };
+  const [rows] = await database.transaction(dryRun ? [lock] : [lock, streams]);
+  return rows![0]!.position as bigint;
 }
